@@ -148,6 +148,9 @@ pub struct Sampling {
     /// Most samples a second, over all processes. The mean is raised for processes that have more than
     /// their share.
     pub max_per_second: Option<u32>,
+    /// Most of its processor time that the samples of a process on the fast path may take, in ten-thousandths. `None`: no such
+    /// limit.
+    pub max_share: Option<u32>,
     /// The smallest recorded size.
     pub min_size: u64,
     /// The largest recorded size.
@@ -167,6 +170,7 @@ impl Sampling {
         mean: 1,
         first_shift: 0,
         max_per_second: None,
+        max_share: None,
         min_size: 0,
         max_size: u64::MAX,
     };
@@ -241,6 +245,12 @@ pub struct RunConfig {
 }
 
 impl RunConfig {
+    /// Whether the cost of a probe hit is measured all the time. With the fast path, it becomes much dearer when nearly all hits
+    /// are of samples.
+    pub fn follows_cost(&self) -> bool {
+        self.max_overhead.is_some() || self.fast
+    }
+
     /// What the fast path's code does with a call: a constant of `hints::way`.
     pub fn way(&self) -> u32 {
         match (self.fast, self.sampling.is_partial()) {
@@ -267,6 +277,9 @@ impl RunConfig {
     pub const MAX_MEAN: u64 = sampling::MAX_MEAN;
     /// Default limit of samples a second, for the whole machine, and for a rate that follows the load.
     pub const DEFAULT_MAX_SAMPLES: u32 = 10_000;
+    /// What samples may take on the fast path if nothing else is said, 2.5 %: nearly all that is left of the overhead there. Elsewhere each
+    /// call has its trap, and samples cost little beside that.
+    pub const FAST_SHARE: u32 = 250;
     /// Default of `max_overhead` for runs of the whole machine: 5 %.
     pub const DEFAULT_MAX_OVERHEAD: u32 = 500;
     /// Default bytes for rows of unwind tables.

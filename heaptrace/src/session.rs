@@ -93,7 +93,7 @@ pub fn run(config: &RunConfig, observer: &mut dyn Observer) -> Result<Finished> 
     let filter = ProcessFilter::new(&config.selection)?;
     let tracefs = Tracefs::open().context("can't open the kernel's tracing file system")?;
     // Forks, so it must come before anything that starts a thread.
-    let counts = config.max_overhead.is_some();
+    let counts = config.follows_cost();
     let guardian = Guardian::start(&tracefs, counts, observer.terminal())
         .context("can't start the guardian process")?;
     let installer = config.fast.then(Installer::start).transpose();

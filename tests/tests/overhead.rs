@@ -8,12 +8,13 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use heaptrace::sys::process_time;
 use heaptrace_tests::{
-    Child, Heaptrace, Holdings, MINUTE, Process, c, lap, ready_pid, run, truths, until,
+    Child, Heaptrace, Holdings, MINUTE, Process, c, code_mappings, lap, ready_pid, run, truths,
+    until,
 };
 
 /// Lets one test run at a time: a run of the whole machine without a limit slows down the processes of every other test.
@@ -252,5 +253,44 @@ fn pauses_leave_nothing() -> Result<()> {
         churn.wait()?.success()?;
         assert!(here.report()?.totals.allocations > 0);
     }
+    Ok(())
+}
+
+/// Check that a process on the fast path has no more samples than the share of its processor time allows that they may take: 625 for
+/// each second, or 100 a second. Without that limit it has ten thousand.
+#[test]
+fn samples_on_the_fast_path_keep_to_their_share() -> Result<()> {
+    let _alone = alone();
+    let here = Heaptrace::tracing()?;
+    let mut target = Child::spawn(&mut c("busy")?.command())?;
+    let pid = ready_pid(&target.line()?)?;
+    let used = || process_time(pid).context("the process has ended");
+    let (before, begin) = (used()?, Instant::now());
+    let mut command = here.command(&["record", "--fast", "--no-mmap", "-o"])?;
+    command.arg(here.data()).args(["--pid", &pid.to_string()]);
+    let tracer = Child::spawn(&mut command)?;
+    until(
+        "the target is moved",
+        MINUTE,
+        || Ok(code_mappings(pid)? > 0),
+    )?;
+    // Time is the point: rates change every quarter of a second.
+    thread::sleep(Duration::from_secs(4));
+    let busy = (used()? - before).as_secs_f64() / begin.elapsed().as_secs_f64();
+    tracer.signal(libc::SIGINT)?;
+    let report = here.finish(tracer)?.report;
+    target.go()?;
+    target.wait()?.success()?;
+
+    report.check_nothing_lost()?;
+    let rates = &report.rates;
+    let last = rates.iter().rfind(|it| it.pid == Some(pid));
+    let last = last.or(rates.last()).context("no rate")?.mean_bytes;
+    let seconds = report.duration_ns as f64 / 1e9;
+    let samples = report.totals.allocated_bytes as f64 / seconds / last as f64;
+    let most = (625.0 * busy).max(100.0);
+    println!("{samples} samples a second at the last rate, {most} allowed");
+    // Nor does the limit take nearly all of them.
+    ensure!((most / 8.0..most * 2.0).contains(&samples));
     Ok(())
 }

@@ -112,7 +112,8 @@ pub(super) struct Run {
     sample: Option<u64>,
     /// Limit the samples per second of all processes together [default: 10000; no limit for --pid with --sample].
     ///
-    /// If there are more samples, the processes that allocate most are sampled less.
+    /// If there are more samples, the processes that allocate most are sampled less. Without this, a process on the fast path (--fast) also has at
+    /// most as many as take 2.5 % of its processor time.
     #[arg(long, value_name = "N", help_heading = "Run options", conflicts_with = "exact",
           value_parser = clap::value_parser!(u32).range(1..))]
     max_samples_per_second: Option<u32>,
@@ -266,9 +267,14 @@ impl Run {
         };
         let is_limited = target == Target::All || first_shift > 0;
         let default_most = is_limited.then_some(RunConfig::DEFAULT_MAX_SAMPLES);
+        let default_overhead = (target == Target::All).then_some(RunConfig::DEFAULT_MAX_OVERHEAD);
+        let max_overhead = self.max_overhead.or(default_overhead).filter(|it| *it > 0);
+        let is_given = self.max_samples_per_second.is_some();
         let sampling = Sampling {
             mean,
             first_shift,
+            max_share: (self.fast && is_limited && !is_given)
+                .then(|| RunConfig::FAST_SHARE.min(max_overhead.unwrap_or(u32::MAX))),
             max_per_second: self
                 .max_samples_per_second
                 .or(default_most)
@@ -285,9 +291,8 @@ impl Run {
                 false => LimitedBy::Process,
             },
         });
-        let default_overhead = (target == Target::All).then_some(RunConfig::DEFAULT_MAX_OVERHEAD);
         Some(RunConfig {
-            max_overhead: self.max_overhead.or(default_overhead).filter(|it| *it > 0),
+            max_overhead,
             target,
             run_as: self.run_as,
             selection: Selection {

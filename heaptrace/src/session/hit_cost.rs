@@ -24,7 +24,7 @@ const ENOUGH_RUNS: u64 = 500;
 
 /// Who makes the kernel count the run time of programs.
 pub(super) enum RunTime {
-    /// The guardian, each time anew: it keeps the right to do so in a run with a limit of overhead.
+    /// The guardian, each time anew: it keeps the right to do so in a run with a limit of overhead, or with the fast path.
     Again(Connection),
     /// This process, before it gives up its rights: until the first measurement. `None` afterwards, and with a kernel or
     /// rights that don't allow it.
@@ -33,9 +33,10 @@ pub(super) enum RunTime {
 
 impl RunTime {
     pub(super) fn new(config: &RunConfig, guardian: &Guardian) -> Result<Self> {
-        Ok(match config.max_overhead {
-            Some(_) => Self::Again(guardian.connection()?),
-            None => Self::Once(enable_stats(Stats::RunTime).ok()),
+        Ok(if config.follows_cost() {
+            Self::Again(guardian.connection()?)
+        } else {
+            Self::Once(enable_stats(Stats::RunTime).ok())
         })
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Part of the session. The limit is divided into shares. A process that needs less than its share keeps its
 //! rate, and the rest of its share goes to the others. So only the processes that allocate most are sampled
-//! less. A process that fills the live map is sampled less and less, so that a leak does not fill it up. Each sample
+//! less. A process can have a limit of its own besides. A process that fills the live map is sampled less and less, so that a leak does not fill it up. Each sample
 //! carries its own rate, so changes of the rate can't bias estimates. Must not know the kernel program, nor how samples
 //! are joined.
 
@@ -41,6 +41,8 @@ pub(super) struct Control {
     limit: f64,
     /// The common shift of all processes without their own, as new ones are.
     shift: u32,
+    /// The most samples per second of some processes, by process id.
+    most: HashMap<u32, f64>,
     /// Processes with a rate of their own.
     shifts: HashMap<ProcessId, (u32, u32)>,
 }
@@ -51,8 +53,14 @@ impl Control {
         Self {
             limit: limit.into(),
             shift,
+            most: HashMap::new(),
             shifts: HashMap::new(),
         }
+    }
+
+    /// Limits the samples per second of these processes, by process id, and of no others.
+    pub(super) fn limit_each(&mut self, most: HashMap<u32, f64>) {
+        self.most = most;
     }
 
     /// The changes after a time in which these samples came. `filled`: the share of the live map that is in use.
@@ -73,7 +81,7 @@ impl Control {
             let (shift, _) = *self.shifts.get(&it.process).unwrap_or(&(self.shift, 0));
             let demand = demand(it.samples, shift);
             if !it.is_new {
-                claims.push(demand);
+                claims.push(demand.min(self.most_of(it.pid)));
             }
             if !it.ended {
                 wanted.insert(it.process, (demand, it.pid, it.live_blocks));
@@ -118,7 +126,8 @@ impl Control {
         wanted.sort_unstable_by_key(|(process, _)| *process);
         for (process, (demand, pid, live_blocks)) in wanted {
             let own = self.shifts.get(&process).map(|(shift, _)| *shift);
-            let next = step(own.unwrap_or(before), demand, share_of(live_blocks));
+            let share = share_of(live_blocks).min(self.most_of(pid));
+            let next = step(own.unwrap_or(before), demand, share);
             let next = (next != self.shift).then_some(next);
             if next == own {
                 continue;
@@ -134,6 +143,10 @@ impl Control {
             });
         }
         changes
+    }
+
+    fn most_of(&self, pid: u32) -> f64 {
+        self.most.get(&pid).copied().unwrap_or(f64::INFINITY)
     }
 }
 
@@ -225,6 +238,20 @@ mod tests {
         assert_eq!(came, [200, 40, 100]);
         assert_eq!(control.shift, 0);
         assert!(control.shifts.is_empty());
+    }
+
+    /// Check that a process with a limit of its own keeps to it, that the others get the rest, and that its rate returns without
+    /// the limit.
+    #[test]
+    fn a_process_has_a_limit_of_its_own() {
+        let mut control = Control::new(1_000, 0);
+        control.limit_each(HashMap::from([(100, 100.0)]));
+        let came = run(&mut control, &[1_000_000, 1_000_000], 20);
+        assert!((40..=100).contains(&came[0]), "{came:?}");
+        assert!((450..=900).contains(&came[1]), "{came:?}");
+        control.limit_each(HashMap::new());
+        let came = run(&mut control, &[400, 100], 40);
+        assert_eq!(came, [400, 100]);
     }
 
     /// Check that equal processes get equal shares, and together not more than the limit.

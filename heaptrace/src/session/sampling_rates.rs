@@ -2,7 +2,8 @@
 //!
 //! Part of the session. Must not know how the rates are decided.
 
-use std::time::Instant;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use heaptrace_common::sampling;
@@ -12,6 +13,15 @@ use super::rate::{Change, Control, TICK};
 use super::run::Run;
 use crate::config::RunConfig;
 use crate::join::{Note, RateChange};
+use crate::sys;
+
+/// Processor time that a sample takes of a process on the fast path: three traps, and a walk of the stack, which find little of
+/// what they need in the processor's caches if samples are a millisecond apart, and push out what the process needs.
+const SAMPLE: Duration = Duration::from_micros(40);
+
+/// A process on the fast path may have as many samples a second, however little processor time it uses: they take a quarter of a percent of
+/// a processor.
+const ALWAYS: f64 = 100.0;
 
 /// The sampling rates of a run that limits its samples per second.
 pub(super) struct SamplingRates {
@@ -20,6 +30,15 @@ pub(super) struct SamplingRates {
     last_tick: Instant,
     /// Mean bytes between two samples, at the run's own rate.
     mean_bytes: u64,
+    fast: Option<FastShare>,
+}
+
+/// What samples may take of the processes on the fast path.
+struct FastShare {
+    /// The most of a process's processor time.
+    share: f64,
+    /// The processor time of these processes at the last tick.
+    used: HashMap<u32, Duration>,
 }
 
 impl SamplingRates {
@@ -37,6 +56,10 @@ impl SamplingRates {
             ticks,
             last_tick: begin,
             mean_bytes: sampling.mean,
+            fast: sampling.max_share.map(|it| FastShare {
+                share: f64::from(it) / 1e4,
+                used: HashMap::new(),
+            }),
         };
         if sampling.first_shift > 0 {
             let first = Change {
@@ -59,6 +82,10 @@ impl SamplingRates {
         let sampled = run.joiner.take_sampled();
         let since = std::mem::replace(&mut self.last_tick, Instant::now()).elapsed();
         let filled = run.joiner.live_blocks() as f64 / f64::from(run.program.max_live());
+        if let Some(fast) = &mut self.fast {
+            let sampled = sampled.iter().map(|it| it.pid);
+            self.control.limit_each(fast.most(sampled, since, run)?);
+        }
         for change in self.control.tick(since, &sampled, filled) {
             self.set_rate(change, at_ns, run)?;
         }
@@ -85,5 +112,32 @@ impl SamplingRates {
             mean_bytes: sampling::shifted(self.mean_bytes, shift),
         });
         Ok(())
+    }
+}
+
+impl FastShare {
+    /// The most samples a second of each process on the fast path that has some, or had some, by what it has used since the last tick.
+    fn most(
+        &mut self,
+        sampled: impl Iterator<Item = u32>,
+        since: Duration,
+        run: &Run,
+    ) -> Result<HashMap<u32, f64>> {
+        let before = std::mem::take(&mut self.used);
+        for pid in sampled.chain(before.keys().copied()) {
+            if run.program.has_hints(pid)?
+                && let Some(used) = sys::process_time(pid)
+            {
+                self.used.insert(pid, used);
+            }
+        }
+        let most = self.used.iter().map(|(pid, used)| {
+            // One that is new there counts as if it had used the whole time.
+            let before = before.get(pid);
+            let busy = before.map_or(since, |before| used.saturating_sub(*before));
+            let share = busy.as_secs_f64() / since.as_secs_f64().max(1e-3) * self.share;
+            (*pid, (share / SAMPLE.as_secs_f64()).max(ALWAYS))
+        });
+        Ok(most.collect())
     }
 }
