@@ -3,6 +3,7 @@
 //! It must not know how heaptrace traces. It runs the release build from outside and reads the output of the
 //! programs.
 
+mod attached;
 mod beside;
 mod cell;
 mod effort;
@@ -87,6 +88,8 @@ enum Part {
     Profilers,
     /// Programs with and without a sampling profiler at the same time, on one processor, on a page of their own; left out unless they are named.
     Together,
+    /// A server while heaptrace is attached to it, and before, on a page of its own; left out unless it is named.
+    Attached,
     /// Names, beside other symbolizers, on a page of their own; left out unless they are named.
     Names,
     /// The data file of a long run, the commands that read it, and the cost of options, on a page of their own; left out unless it is named.
@@ -100,13 +103,14 @@ enum Part {
 }
 
 impl Part {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::Pairs,
         Self::Programs,
         Self::Fast,
         Self::Beside,
         Self::Profilers,
         Self::Together,
+        Self::Attached,
         Self::Names,
         Self::File,
         Self::Reachable,
@@ -119,6 +123,7 @@ impl Part {
         match self {
             Self::Profilers => Some("docs/profilers.md"),
             Self::Together => Some("docs/together.md"),
+            Self::Attached => Some("docs/attached.md"),
             Self::Names => Some("docs/names.md"),
             Self::File => Some("docs/data-files.md"),
             Self::Reachable => Some("docs/reachability.md"),
@@ -157,6 +162,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             Part::Beside => beside::measure_all(&effort)?,
             Part::Profilers => profilers::measure_all(&effort)?,
             Part::Together => together::measure_all(&effort)?,
+            Part::Attached => attached::measure_all(&effort)?,
             Part::Names => names::measure_all(&effort)?,
             Part::File => file::measure_all(&effort)?,
             Part::Reachable => reachable::measure_all(&effort)?,
@@ -173,6 +179,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let head = match args.only {
         Some(Part::Profilers) => profilers::head(&machine, rounds),
         Some(Part::Together) => together::head(&machine, rounds),
+        Some(Part::Attached) => attached::head(&machine, rounds),
         Some(Part::File) => file::head(&machine, rounds),
         Some(Part::Reachable) => reachable::head(&machine, rounds),
         Some(Part::Names) => names::head(&machine, rounds),

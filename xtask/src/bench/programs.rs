@@ -153,7 +153,8 @@ pub fn p99(folder: &Path) -> Result<Vec<f64>> {
     parse_p99(&text).context("redis-benchmark printed no latencies")
 }
 
-fn parse_p99(csv: &str) -> Option<Vec<f64>> {
+/// The latencies in the output of redis-benchmark.
+pub(super) fn parse_p99(csv: &str) -> Option<Vec<f64>> {
     let lines = csv.lines().map(|line| {
         let words = line.split(',').map(|word| word.trim_matches('"'));
         words.collect::<Vec<_>>()
@@ -179,7 +180,8 @@ pub(super) fn server_time(folder: &Path) -> Result<f64> {
     parse_time(&text).context("redis printed no processor time")
 }
 
-fn parse_time(info: &str) -> Option<f64> {
+/// The processor time in what a server says of itself, in nanoseconds.
+pub(super) fn parse_time(info: &str) -> Option<f64> {
     let of = |name: &str| {
         let mut lines = info.lines();
         let value = lines.find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(':'));
@@ -190,17 +192,30 @@ fn parse_time(info: &str) -> Option<f64> {
 
 /// Runs a redis server, under the command in `TRACER` if there is one, and its own benchmark, under the one in `TIMED`.
 pub fn redis(folder: &Path, requests: u32) -> Result<Vec<OsString>> {
+    redis_of(&server()?, folder, requests)
+}
+
+/// Debian's server.
+fn server() -> Result<PathBuf> {
     // The server's program is also installed under this name, and behaves by the name that it is called by.
-    let server =
-        process::find_program("redis-check-rdb").context("redis-tools has no redis-check-rdb")?;
-    redis_of(&server, folder, requests)
+    process::find_program("redis-check-rdb").context("redis-tools has no redis-check-rdb")
+}
+
+/// Makes Debian's server available in the folder, by its own name.
+pub(super) fn link_server(folder: &Path) -> Result<PathBuf> {
+    link_as_server(&server()?, folder)
+}
+
+fn link_as_server(server: &Path, folder: &Path) -> Result<PathBuf> {
+    let link = folder.join("redis-server");
+    let _ = fs::remove_file(&link);
+    symlink(server, &link).with_context(|| format!("cannot make {}", link.display()))?;
+    Ok(link)
 }
 
 /// The same with the server of this path. Its other programs are those in `PATH`.
 pub fn redis_of(server: &Path, folder: &Path, requests: u32) -> Result<Vec<OsString>> {
-    let link = folder.join("redis-server");
-    let _ = fs::remove_file(&link);
-    symlink(server, &link).with_context(|| format!("cannot make {}", link.display()))?;
+    link_as_server(server, folder)?;
     let script = format!(
         "cd \"$(dirname \"$0\")\" && rm -f socket {LATENCY_FILE} {TIME_FILE}\n\
                   $TRACER ./redis-server --port 0 --unixsocket socket --unixsocketperm 777 --save '' &\n\
