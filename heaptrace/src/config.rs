@@ -277,9 +277,9 @@ impl RunConfig {
     pub const MAX_MEAN: u64 = sampling::MAX_MEAN;
     /// Default limit of samples a second, for the whole machine, and for a rate that follows the load.
     pub const DEFAULT_MAX_SAMPLES: u32 = 10_000;
-    /// What samples may take on the fast path if nothing else is said, 2.5 %: nearly all that is left of the overhead there. Elsewhere each
+    /// What samples may take on the fast path if nothing else is said, 2 %: nearly all that is left of the overhead there. Elsewhere each
     /// call has its trap, and samples cost little beside that.
-    pub const FAST_SHARE: u32 = 250;
+    pub const FAST_SHARE: u32 = 200;
     /// Default of `max_overhead` for runs of the whole machine: 5 %.
     pub const DEFAULT_MAX_OVERHEAD: u32 = 500;
     /// Default bytes for rows of unwind tables.

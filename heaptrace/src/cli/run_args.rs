@@ -113,7 +113,7 @@ pub(super) struct Run {
     /// Limit the samples per second of all processes together [default: 10000; no limit for --pid with --sample].
     ///
     /// If there are more samples, the processes that allocate most are sampled less. Without this, a process on the fast path (--fast) also has at
-    /// most as many as take 2.5 % of its processor time.
+    /// most as many as take 2 % of its processor time.
     #[arg(long, value_name = "N", help_heading = "Run options", conflicts_with = "exact",
           value_parser = clap::value_parser!(u32).range(1..))]
     max_samples_per_second: Option<u32>,
