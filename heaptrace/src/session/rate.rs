@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::join::{ProcessId, Sampled};
 
-/// Time between two looks at the samples.
+/// Time between two looks at the samples, as a rule.
 pub(super) const TICK: Duration = Duration::from_millis(250);
 
 /// Largest power of two by which a mean is increased.

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use heaptrace_common::sampling;
-use tokio::time::{Interval, MissedTickBehavior};
 
 use super::rate::{Change, Control, TICK};
 use super::run::Run;
@@ -19,14 +18,19 @@ use crate::sys;
 /// what they need in the processor's caches if samples are a millisecond apart, and push out what the process needs.
 const SAMPLE: Duration = Duration::from_micros(40);
 
-/// A process on the fast path may have as many samples a second, however little processor time it uses: they take a quarter of a percent of
+/// A process on the fast path may have as many samples a second, however little processor time it uses: they take 0.4 percent of
 /// a processor.
 const ALWAYS: f64 = 100.0;
+
+/// Time until the first look at the samples, and until the next one after new processes had some: nothing was known of
+/// them, and they may have many more than the limit.
+const SOON: Duration = Duration::from_millis(50);
 
 /// The sampling rates of a run that limits its samples per second.
 pub(super) struct SamplingRates {
     control: Control,
-    ticks: Interval,
+    /// When the next tick is due.
+    next: Instant,
     last_tick: Instant,
     /// Mean bytes between two samples, at the run's own rate.
     mean_bytes: u64,
@@ -48,12 +52,9 @@ impl SamplingRates {
         let Some(limit) = sampling.max_per_second else {
             return Ok(None);
         };
-        let first = tokio::time::Instant::now() + TICK;
-        let mut ticks = tokio::time::interval_at(first, TICK);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let rates = Self {
             control: Control::new(limit, sampling.first_shift),
-            ticks,
+            next: Instant::now() + SOON,
             last_tick: begin,
             mean_bytes: sampling.mean,
             fast: sampling.max_share.map(|it| FastShare {
@@ -74,13 +75,16 @@ impl SamplingRates {
 
     /// Waits until the next tick.
     pub(super) async fn due(&mut self) {
-        self.ticks.tick().await;
+        tokio::time::sleep_until(self.next.into()).await;
     }
 
     /// Looks at the samples since the last tick, and changes rates.
     pub(super) fn tick(&mut self, at_ns: u64, run: &mut Run) -> Result<()> {
         let sampled = run.joiner.take_sampled();
-        let since = std::mem::replace(&mut self.last_tick, Instant::now()).elapsed();
+        let now = Instant::now();
+        let since = now - std::mem::replace(&mut self.last_tick, now);
+        let has_new = sampled.iter().any(|it| it.is_new);
+        self.next = now + if has_new { SOON } else { TICK };
         let filled = run.joiner.live_blocks() as f64 / f64::from(run.program.max_live());
         if let Some(fast) = &mut self.fast {
             let sampled = sampled.iter().map(|it| it.pid);
