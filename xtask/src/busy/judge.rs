@@ -5,20 +5,16 @@
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-/// The names of programs that run for long enough to be traced in every run.
-const LONG: [&str; 3] = ["cc1plus", "redis-server", "redis-benchmark"];
-
-/// The names of programs that are only traced from birth.
-const SHORT: [&str; 3] = ["sh", "ls", "sort"];
+use super::work::Programs;
 
 /// Checks that the report has every expected process and adds up.
-pub(super) fn judge(report: &Value, from_birth: bool) -> Result<()> {
+pub(super) fn judge(report: &Value, programs: &Programs, from_birth: bool) -> Result<()> {
     let processes = report["processes"].as_array().context("no processes")?;
     let of = |it: &Value, name: &str| it["totals"][name].as_u64().unwrap_or(0);
     let is = |it: &&Value, name: &str| it["command"].as_str() == Some(name);
-    let mut traced = LONG.to_vec();
+    let mut traced = programs.long.to_vec();
     if from_birth {
-        traced.extend(SHORT);
+        traced.extend(programs.short);
     }
     for name in traced {
         let named = processes.iter().filter(|it| is(it, name));
@@ -29,7 +25,7 @@ pub(super) fn judge(report: &Value, from_birth: bool) -> Result<()> {
         println!("    {name}: {allocations} allocations");
     }
     let ended = report["quality"]["short_lived"].as_array();
-    for name in SHORT.iter().filter(|_| !from_birth) {
+    for name in programs.short.iter().filter(|_| !from_birth) {
         let named = ended
             .into_iter()
             .flatten()
@@ -61,6 +57,7 @@ pub(super) fn judge(report: &Value, from_birth: bool) -> Result<()> {
 mod tests {
     use serde_json::json;
 
+    use super::super::work::MIX;
     use super::*;
 
     fn report(traced: &[&str], ended: &[&str], total: u64) -> Value {
@@ -84,18 +81,20 @@ mod tests {
     /// an expected process, is refused.
     #[test]
     fn reports_are_judged() {
-        let every = [LONG, SHORT].concat();
-        judge(&report(&every, &[], 60), true).unwrap();
-        judge(&report(&LONG, &SHORT, 33), false).unwrap();
-        assert!(judge(&report(&LONG, &SHORT, 50), false).is_err());
-        let mut lossy = report(&LONG, &SHORT, 30);
+        let (long, short) = (MIX.long, MIX.short);
+        let of_mix = |report: &Value, from_birth| judge(report, &MIX, from_birth);
+        let every = [long, short].concat();
+        of_mix(&report(&every, &[], 60), true).unwrap();
+        of_mix(&report(long, short, 33), false).unwrap();
+        assert!(of_mix(&report(long, short, 50), false).is_err());
+        let mut lossy = report(long, short, 30);
         lossy["quality"]["lost"]["ring"] = json!(1);
-        assert!(judge(&lossy, false).is_err());
-        let error = judge(&report(&LONG, &SHORT[1..], 30), false).unwrap_err();
+        assert!(of_mix(&lossy, false).is_err());
+        let error = of_mix(&report(long, &short[1..], 30), false).unwrap_err();
         assert!(error.to_string().contains("sh was counted"), "{error}");
-        let error = judge(&report(&LONG, &SHORT, 30), true).unwrap_err();
+        let error = of_mix(&report(long, short, 30), true).unwrap_err();
         assert!(error.to_string().contains("of sh was seen"), "{error}");
-        let error = judge(&report(&LONG[..2], &SHORT, 20), false).unwrap_err();
+        let error = of_mix(&report(&long[..2], short, 20), false).unwrap_err();
         assert!(error.to_string().contains("redis-benchmark"), "{error}");
     }
 }

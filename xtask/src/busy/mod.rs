@@ -42,6 +42,9 @@ pub struct Args {
     /// Allow the fast path.
     #[arg(long)]
     fast: bool,
+    /// Do other work: a fork bomb, within a limit of 200 processes.
+    #[arg(long)]
+    fork_bomb: bool,
 }
 
 /// Runs the task.
@@ -50,7 +53,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     run::build_release(None)?;
     let folder = workspace::target_dir().join("xtask/busy");
     fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let all = work::all(&folder)?;
+    let (all, programs) = if args.fork_bomb {
+        (work::fork_bomb()?, work::BOMBS)
+    } else {
+        (work::mix(&folder)?, work::MIX)
+    };
     let data = folder.join("all.data");
     let mut untraced = Vec::new();
     let mut traced = Vec::new();
@@ -87,6 +94,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let report = process::output(&mut command)?;
     judge(
         &serde_json::from_str(&report).context("the report is not JSON")?,
+        &programs,
         args.from_birth,
     )?;
     println!("the report has every expected process, and the processes add up to the totals");

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use crate::bench::programs;
-use crate::process;
+use crate::{process, run};
 
 /// The number of files of the C++ project that is compiled.
 const SOURCES: u32 = 6;
@@ -25,6 +25,9 @@ const REQUESTS: u32 = 100_000;
 /// Short commands: shells, one after another, that start three programs each.
 const SHORT: &str = "i=0; while [ $i -lt 500 ]; do sh -c '/bin/true; /bin/ls / | /usr/bin/sort' > /dev/null || exit 1; \
                      i=$((i + 1)); done";
+
+/// The forks of the fork bomb, and how many of its processes run at a time.
+const BOMB: [&str; 2] = ["5000", "200"];
 
 /// Work that keeps the machine busy.
 pub(super) struct Work {
@@ -45,8 +48,40 @@ pub(super) struct Done {
     pub(super) p99_ms: Option<f64>,
 }
 
-/// All work.
-pub(super) fn all(folder: &Path) -> Result<Vec<Work>> {
+/// The programs of work.
+pub(super) struct Programs {
+    /// Those that run for long enough to be traced in every run.
+    pub(super) long: &'static [&'static str],
+    /// Those that are only traced from birth.
+    pub(super) short: &'static [&'static str],
+}
+
+/// The programs of the mix.
+pub(super) const MIX: Programs = Programs {
+    long: &["cc1plus", "redis-server", "redis-benchmark"],
+    short: &["sh", "ls", "sort"],
+};
+
+/// The program of the fork bomb.
+pub(super) const BOMBS: Programs = Programs {
+    long: &[],
+    short: &["bomb"],
+};
+
+/// A fork bomb within a limit of processes, and nothing else.
+pub(super) fn fork_bomb() -> Result<Vec<Work>> {
+    let program = run::compile_c("xtask/bench/bomb.c", &["-O2"])?;
+    let arguments = BOMB.map(OsString::from);
+    Ok(vec![Work {
+        name: "a fork bomb",
+        command: [program.into()].into_iter().chain(arguments).collect(),
+        times: 1,
+        serves_in: None,
+    }])
+}
+
+/// The mix.
+pub(super) fn mix(folder: &Path) -> Result<Vec<Work>> {
     Ok(vec![
         Work {
             name: "compiles C++",
