@@ -6,8 +6,9 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
-use std::{env, fs};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+use std::{env, fs, thread};
 
 use anyhow::{Context, Result, bail};
 
@@ -57,6 +58,26 @@ pub fn as_root(program: impl AsRef<OsStr>, variables: &[(&str, OsString)]) -> Re
     }
     command.arg(program);
     Ok(command)
+}
+
+/// Sends a signal to a child, as root: sudo passes it on if the child runs under it.
+pub fn signal(child: &Child, name: &str) -> Result<()> {
+    run(as_root("kill", &[])?
+        .args(["-s", name])
+        .arg(child.id().to_string()))
+}
+
+/// Waits until a file is there, for a minute at most; `otherwise` says what has failed then.
+pub fn wait_for_file(path: &Path, otherwise: &str) -> Result<()> {
+    const PATIENCE: Duration = Duration::from_secs(60);
+    let began = Instant::now();
+    while !path.exists() {
+        if began.elapsed() > PATIENCE {
+            bail!("{otherwise}");
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
 }
 
 /// Runs the command to its end; any failure is an error that names the command.

@@ -195,7 +195,6 @@ mod tests {
                 mean: RunConfig::FINEST_MEAN,
                 first_shift: RunConfig::FIRST_SHIFT,
                 max_per_second: Some(samples),
-                max_share: None,
                 ..Sampling::EXACT
             },
             ..config(max_memory)

@@ -34,7 +34,7 @@ pub(super) struct Swept {
     /// Whether the next sweep is due without new marks: a mark that is made for a lost allocation is counted
     /// before it is made.
     again: bool,
-    /// When the size of the maps was last looked at, which takes milliseconds: the targets may wait for the processor meanwhile.
+    /// When the size of the maps was last looked at, which takes hundreds of calls: the targets may wait for the processor meanwhile.
     measured: Seldom,
 }
 
@@ -54,11 +54,6 @@ impl Swept {
         drain.report(joiner);
         joiner.set_short_lived(program.short_lived()?);
         joiner.set_sizes(program.sizes()?);
-        if self.measured.is_due() {
-            let begun = Instant::now();
-            joiner.set_kernel_map_bytes(program::map_bytes());
-            self.measured.done(begun);
-        }
         joiner.set_agent_usage(own_usage());
         // A process may end while its entry is read.
         for (_, state) in program.processes()?.iter().filter_map(Result::ok) {
@@ -66,6 +61,15 @@ impl Swept {
         }
         joiner.measure_memory();
         Ok(())
+    }
+
+    /// Brings in the size of the kernel's maps, now and then.
+    pub(super) fn measure_maps_if_due(&mut self, joiner: &mut Joiner) {
+        if self.measured.is_due() {
+            let begun = Instant::now();
+            joiner.set_kernel_map_bytes(program::map_bytes());
+            self.measured.done(begun);
+        }
     }
 
     /// Closes the ended processes before the next update if there are many.

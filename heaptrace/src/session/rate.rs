@@ -2,9 +2,9 @@
 //!
 //! Part of the session. The limit is divided into shares. A process that needs less than its share keeps its
 //! rate, and the rest of its share goes to the others. So only the processes that allocate most are sampled
-//! less. A process can have a limit of its own besides. A process that fills the live map is sampled less and less, so that a leak does not fill it up. Each sample
-//! carries its own rate, so changes of the rate can't bias estimates. Must not know the kernel program, nor how samples
-//! are joined.
+//! less. A process can have a limit of its own besides. A process that fills the live map is sampled less and
+//! less, so that a leak does not fill it up. Each sample carries its own rate, so changes of the rate can't bias
+//! estimates. Must not know the kernel program, nor how samples are joined.
 
 use std::collections::HashMap;
 use std::time::Duration;

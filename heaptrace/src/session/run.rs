@@ -154,6 +154,7 @@ impl Run {
         memory.hand_over(joiner);
         drain.pass(joiner);
         swept.read_kernel(program, drain, joiner)?;
+        swept.measure_maps_if_due(joiner);
         program.forget_blocks(joiner.take_orphans())?;
         program.forget_stacks(joiner.take_orphan_stacks())?;
         identify(drain, joiner, reader)?;

@@ -2,7 +2,7 @@
 //!
 //! Part of the session. Must not know how the rates are decided.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -128,7 +128,8 @@ impl FastShare {
         run: &Run,
     ) -> Result<HashMap<u32, f64>> {
         let before = std::mem::take(&mut self.used);
-        for pid in sampled.chain(before.keys().copied()) {
+        let pids: HashSet<u32> = sampled.chain(before.keys().copied()).collect();
+        for pid in pids {
             if run.program.has_hints(pid)?
                 && let Some(used) = sys::process_time(pid)
             {

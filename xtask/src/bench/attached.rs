@@ -21,6 +21,9 @@ use super::section::Section;
 use super::stats::Spread;
 use crate::{apt, process, run};
 
+/// Where the server is reached, in its folder.
+const SOCKET: &str = "socket";
+
 /// Requests of each kind in a measurement.
 const REQUESTS: u32 = 100_000;
 
@@ -109,25 +112,26 @@ pub(super) fn measure_all(effort: &Effort) -> Result<Section> {
 impl Server {
     fn start(folder: PathBuf) -> Result<Self> {
         let program = programs::link_server(&folder)?;
-        let socket = folder.join("socket");
+        let socket = folder.join(SOCKET);
         if socket.exists() {
             std::fs::remove_file(&socket).context("cannot remove an old socket")?;
         }
         let mut command = Command::new(program);
         command
-            .args(["--port", "0", "--unixsocket", "socket", "--save", ""])
+            .args(["--port", "0", "--unixsocket", SOCKET, "--save", ""])
             .current_dir(&folder)
             .stdin(Stdio::null())
             .stdout(Stdio::null());
         let process = command.spawn().context("cannot start redis-server")?;
-        let server = Self { folder, process };
-        wait_for(&socket)?;
-        server.serve(FIRST_REQUESTS)?;
-        Ok(server)
+        Ok(Self { folder, process })
     }
 
     /// For each way, the ratios of each column in each round.
     fn in_turns(&self, ways: &[&Way], rounds: u32) -> Result<Vec<Vec<Vec<f64>>>> {
+        process::wait_for_file(
+            &self.folder.join(SOCKET),
+            "redis-server did not begin to serve",
+        )?;
         let mut all = vec![vec![Vec::new(); LATENCIES.len() + 1]; ways.len()];
         for round in 1..=rounds {
             for (way, columns) in ways.iter().zip(&mut all) {
@@ -163,9 +167,7 @@ impl Server {
             .spawn()
             .context("cannot start heaptrace")?;
         let served = wait_for(&data).and_then(|()| self.serve_warm());
-        // sudo passes the signal on to heaptrace if heaptrace runs under it.
-        let mut interrupt = process::as_root("kill", &[])?;
-        process::run(interrupt.args(["-s", "INT"]).arg(tracer.id().to_string()))?;
+        process::signal(&tracer, "INT")?;
         tracer.wait().context("cannot wait for heaptrace")?;
         let served = served?;
         let lost = Tracing::of(&data)?.lost;
@@ -190,7 +192,7 @@ impl Server {
         for kind in LATENCIES {
             let mut client = Command::new("redis-benchmark");
             client
-                .args(["-s", "socket", "--csv", "-t", &kind.to_lowercase(), "-n"])
+                .args(["-s", SOCKET, "--csv", "-t", &kind.to_lowercase(), "-n"])
                 .arg(requests.to_string())
                 .current_dir(&self.folder);
             printed += &process::output(&mut client)?;
@@ -206,7 +208,7 @@ impl Server {
     fn cpu(&self) -> Result<f64> {
         let mut client = Command::new("redis-cli");
         client
-            .args(["-s", "socket", "info", "cpu"])
+            .args(["-s", SOCKET, "info", "cpu"])
             .current_dir(&self.folder);
         parse_time(&process::output(&mut client)?).context("redis printed no processor time")
     }

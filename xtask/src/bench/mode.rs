@@ -6,9 +6,8 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 use super::measured::{Measured, Runs, Tracing};
 use crate::{process, run, workspace};
@@ -137,8 +136,7 @@ pub fn measure_once(mode: &Mode, command: &[OsString], options: &[&str]) -> Resu
                 .spawn()
                 .context("cannot start heaptrace")?;
             let measured = wait_for(&data).and_then(|()| alone(command));
-            // sudo passes the signal on to heaptrace if heaptrace runs under it.
-            process::run(process::as_root("kill", &[])?.arg(tracer.id().to_string()))?;
+            process::signal(&tracer, "TERM")?;
             tracer.wait().context("cannot wait for heaptrace")?;
             measured
         }
@@ -153,16 +151,8 @@ pub fn alone(command: &[OsString]) -> Result<Measured> {
 }
 
 /// Waits until a run has begun, which is when its data file appears.
-pub(super) fn wait_for(data: &Path) -> Result<()> {
-    const PATIENCE: Duration = Duration::from_secs(60);
-    let began = Instant::now();
-    while !data.exists() {
-        if began.elapsed() > PATIENCE {
-            bail!("heaptrace did not begin to trace");
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    Ok(())
+pub fn wait_for(data: &Path) -> Result<()> {
+    process::wait_for_file(data, "heaptrace did not begin to trace")
 }
 
 fn traced(options: &[&str], command: &[OsString]) -> Result<Measured> {

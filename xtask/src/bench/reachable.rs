@@ -185,8 +185,7 @@ impl Recording {
         let before = found(data)?;
         let time = |found: &Value| found["unreachable"]["searches"][0]["at_ns"].as_u64();
         let begun = Instant::now();
-        let id = self.tracer.id().to_string();
-        process::run(process::as_root("kill", &[])?.args(["-USR2", &id]))?;
+        process::signal(&self.tracer, "USR2")?;
         let now = loop {
             let now = found(data)?;
             if time(&now) > time(&before) {

@@ -10,13 +10,12 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::bench::programs;
 use crate::bench::stats::Spread;
+use crate::bench::{mode, programs};
 use crate::{apt, process, run, workspace};
 use judge::judge;
 use work::{Done, Work};
@@ -71,7 +70,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         let _ = fs::remove_file(&data);
         let mut tracer = start(args, &data)?;
         let done = work::round(&all, args.apart, at_least);
-        process::run(process::as_root("kill", &[])?.args(["-INT", &tracer.id().to_string()]))?;
+        process::signal(&tracer, "INT")?;
         let status = tracer.wait().context("cannot wait for heaptrace")?;
         traced.push(done?);
         if !status.success() {
@@ -103,7 +102,6 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 
 /// Starts heaptrace for all processes, and waits until it traces.
 fn start(args: &Args, data: &Path) -> Result<Child> {
-    const PATIENCE: Duration = Duration::from_secs(60);
     let mut words = ["record", "--all", "-o"].map(OsString::from).to_vec();
     words.push(data.into());
     let options = [(args.from_birth, "--from-birth"), (args.fast, "--fast")];
@@ -113,13 +111,7 @@ fn start(args: &Args, data: &Path) -> Result<Child> {
         .stdin(Stdio::null())
         .spawn()
         .context("cannot start heaptrace")?;
-    let began = Instant::now();
-    while !data.exists() {
-        if began.elapsed() > PATIENCE {
-            bail!("heaptrace did not begin to trace");
-        }
-        thread::sleep(Duration::from_millis(20));
-    }
+    mode::wait_for(data)?;
     Ok(tracer)
 }
 

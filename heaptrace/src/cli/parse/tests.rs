@@ -70,7 +70,6 @@ fn defaults_are_those_of_the_configuration() {
                 mean: RunConfig::FINEST_MEAN,
                 first_shift: RunConfig::FIRST_SHIFT,
                 max_per_second: Some(RunConfig::DEFAULT_MAX_SAMPLES),
-                max_share: None,
                 ..Sampling::EXACT
             },
             ring_size: None,
