@@ -68,6 +68,13 @@ pub const FAST: Mode = Mode {
     how: How::Traced(&["--fast", "--sample", "512KiB"]),
 };
 
+/// The same, with as many samples as heaptrace takes by itself.
+pub const FAST_BY_LOAD: Mode = Mode {
+    name: "fast, rate by load",
+    meaning: "With `--fast` alone: the sampling rate follows the load.",
+    how: How::Traced(&["--fast"]),
+};
+
 /// Every allocation is recorded.
 pub const EXACT: Mode = Mode {
     name: "exact",

@@ -15,7 +15,9 @@ use super::fast;
 use super::jemalloc;
 use super::machine::Machine;
 use super::measured::{Measured, Runs};
-use super::mode::{FAST, Mode, SAMPLED, UNTRACED, alone, data_file_path, measure_once};
+use super::mode::{
+    FAST, FAST_BY_LOAD, Mode, SAMPLED, UNTRACED, alone, data_file_path, measure_once,
+};
 use super::programs::{self, LATENCIES, p99, starts_server};
 use super::section::Section;
 use super::serving::Serving;
@@ -49,7 +51,7 @@ enum How {
     Tcmalloc(&'static str),
 }
 
-pub(super) const PROFILERS: [Profiler; 9] = [
+pub(super) const PROFILERS: [Profiler; 10] = [
     Profiler {
         name: "untraced",
         base: 0,
@@ -64,6 +66,12 @@ pub(super) const PROFILERS: [Profiler; 9] = [
     },
     Profiler {
         name: "heaptrace --fast",
+        base: 0,
+        how: How::Heaptrace(FAST_BY_LOAD),
+        traps: false,
+    },
+    Profiler {
+        name: "heaptrace --fast --sample 512KiB",
         base: 0,
         how: How::Heaptrace(FAST),
         traps: false,
@@ -82,25 +90,25 @@ pub(super) const PROFILERS: [Profiler; 9] = [
     },
     Profiler {
         name: "jemalloc",
-        base: 5,
+        base: 6,
         how: How::Jemalloc("MALLOC_CONF=prof:false"),
         traps: false,
     },
     Profiler {
         name: "jemalloc's profiler",
-        base: 5,
+        base: 6,
         how: How::Jemalloc("MALLOC_CONF=prof:true,prof_active:true,lg_prof_sample:19"),
         traps: false,
     },
     Profiler {
         name: "tcmalloc",
-        base: 7,
+        base: 8,
         how: How::Tcmalloc("TCMALLOC_SAMPLE_PARAMETER=0"),
         traps: false,
     },
     Profiler {
         name: "tcmalloc's profiler",
-        base: 7,
+        base: 8,
         how: How::Tcmalloc("TCMALLOC_SAMPLE_PARAMETER=524288"),
         traps: false,
     },
@@ -310,7 +318,7 @@ pub(super) fn head(machine: &Machine, rounds: u32) -> String {
          The pair, and programs that run for some seconds, with the time before heaptrace had moved them. They are measured \
          alternately, in {rounds} rounds. A time is the median of the rounds. A ratio is the median of the rounds' ratios, with the smallest and \
          the largest in parentheses. All that sample have \
-         a mean of 512 KiB. heaptrack records every call. jemalloc's and tcmalloc's own profilers are compared with the same \
+         a mean of 512 KiB, except for heaptrace with `--fast` alone, whose rate follows the load, as by default. heaptrack records every call. jemalloc's and tcmalloc's own profilers are compared with the same \
          allocator without its profiler. heaptrace without `--fast`, and bpftrace, are measured with the pair alone: they \
          would take minutes with the programs. Of redis, the server alone is traced, or runs \
          on the preloaded allocator instead of Debian's jemalloc. Its time is that of the requests, without the starts and ends of \

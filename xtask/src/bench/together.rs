@@ -154,7 +154,7 @@ pub(super) fn head(machine: &Machine, rounds: u32) -> String {
          program, with nothing on both sides, shows how exact that is. The time is the program's processor time, user's and kernel's, from its first instruction to its end: \
          with the traps before heaptrace had moved it, all samples, and the stop of a few milliseconds at the move only as far as it takes processor time. heaptrace's own \
          processor time is not in it; two programs share the processor's caches, which makes samples dearer than they are alone. \
-         All have a mean of 512 KiB. A ratio is the median of {rounds} rounds, with the smallest and the largest in parentheses.\n"
+         All have a mean of 512 KiB, except for heaptrace with `--fast` alone, whose rate follows the load, as by default. A ratio is the median of {rounds} rounds, with the smallest and the largest in parentheses.\n"
     )
 }
 
@@ -174,6 +174,7 @@ mod tests {
             [
                 ("untraced", "untraced"),
                 ("heaptrace --fast", "untraced"),
+                ("heaptrace --fast --sample 512KiB", "untraced"),
                 ("jemalloc's profiler", "jemalloc"),
                 ("tcmalloc's profiler", "tcmalloc"),
             ]
