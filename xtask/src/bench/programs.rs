@@ -104,11 +104,16 @@ pub fn round_trips_of_json(rounds: u32) -> String {
     )
 }
 
-/// Converts JSON in Python, so many times.
+/// Converts JSON in Python, so many times. Each run has the same hash values: others take some percent more or less.
 pub(super) fn round_trips(folder: &Path, rounds: u32) -> Result<Vec<OsString>> {
     let script = round_trips_of_json(rounds);
     let file = written(folder, &format!("round_trips-{rounds}.py"), &script)?;
-    let command = ["env", "PYTHONMALLOC=malloc", "/usr/bin/python3"];
+    let command = [
+        "env",
+        "PYTHONMALLOC=malloc",
+        "PYTHONHASHSEED=0",
+        "/usr/bin/python3",
+    ];
     Ok(words(&command, &[file]))
 }
 
