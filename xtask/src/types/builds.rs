@@ -7,12 +7,11 @@ use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
-use std::process::Command;
 
 use anyhow::{Context, Result};
 
 use crate::test_result::Counts;
-use crate::{apt, process, test, workspace};
+use crate::{apt, pip, test, workspace};
 
 /// The Debian packages of compilers, packagers and libraries that only this task uses.
 const PACKAGES: [&str; 10] = [
@@ -58,13 +57,11 @@ pub(super) fn compare(only: &[String], old: &str) -> Result<String> {
 fn clang() -> Option<PathBuf> {
     let folder = workspace::target_dir().join("xtask/clang");
     let found = folder.join("ziglang");
-    if !found.exists() {
-        let mut command = Command::new("python3");
-        command.args(["-m", "pip", "install", "--quiet", "--no-deps", "--target"]);
-        if let Err(error) = process::run(command.arg(&folder).arg(CLANG)) {
-            println!("Without clang 22: {error:#}");
-            return None;
-        }
+    if !found.exists()
+        && let Err(error) = pip::install(CLANG, &folder)
+    {
+        println!("Without clang 22: {error:#}");
+        return None;
     }
     Some(found)
 }
