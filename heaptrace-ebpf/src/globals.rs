@@ -11,6 +11,10 @@ pub static AGENT_TGID: Global<u32> = Global::new(0);
 #[unsafe(no_mangle)]
 pub static GUARDIAN_TGID: Global<u32> = Global::new(0);
 
+/// Process id of the agent's installer, which is never traced, nor what it starts; 0 if there is none.
+#[unsafe(no_mangle)]
+pub static INSTALLER_TGID: Global<u32> = Global::new(0);
+
 /// 1 if the agent reaches processes one by one, some time after they start.
 #[unsafe(no_mangle)]
 pub static ONE_BY_ONE: Global<u32> = Global::new(0);

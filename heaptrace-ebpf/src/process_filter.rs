@@ -7,7 +7,7 @@ use aya_ebpf::helpers::{bpf_get_current_uid_gid, generated::bpf_get_current_ance
 use heaptrace_common::{limits::MAX_CGROUP_LEVELS, wire::selection};
 
 use crate::{
-    globals::{AGENT_TGID, GUARDIAN_TGID, SELECTION},
+    globals::{AGENT_TGID, GUARDIAN_TGID, INSTALLER_TGID, SELECTION},
     kernel,
     maps::{CGROUP_FILTER, NAME_FILTER, USER_FILTER},
 };
@@ -17,7 +17,7 @@ use crate::{
 #[inline(never)]
 pub fn is_selected(tgid: u32) -> bool {
     // The agent itself is left out earlier: see `Caller`.
-    if tgid == GUARDIAN_TGID.load() || is_agents_child() {
+    if tgid == GUARDIAN_TGID.load() || tgid == INSTALLER_TGID.load() || is_helpers_child() {
         return false;
     }
     let criteria = SELECTION.load();
@@ -38,15 +38,16 @@ pub fn user() -> u32 {
     bpf_get_current_uid_gid() as u32
 }
 
-/// Whether the agent started the current process, which then reads files for the agent. Only checked under
+/// Whether the agent started the current process, which then reads files for it, or the installer did. Only checked under
 /// `--all`: otherwise the agent starts the processes that must be traced.
 #[inline(always)]
-fn is_agents_child() -> bool {
+fn is_helpers_child() -> bool {
     let agent = AGENT_TGID.load();
     if agent == 0 {
         return false;
     }
-    kernel::parent_tgid() == agent
+    let (parent, installer) = (kernel::parent_tgid(), INSTALLER_TGID.load());
+    parent == agent || installer != 0 && parent == installer
 }
 
 #[inline(always)]

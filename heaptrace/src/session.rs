@@ -201,7 +201,8 @@ impl<'a> Session<'a> {
         let update_requests =
             signal(SignalKind::user_defined1()).context("can't listen for signals")?;
         let mut mark_requests = MarkRequests::new()?;
-        let mut program = Program::load(config, filter, guardian.pid)?;
+        let helpers = [guardian.pid, installer.as_ref().map_or(0, |it| it.pid)];
+        let mut program = Program::load(config, filter, helpers)?;
         // Parsing the object took much more memory than is kept of it. With what follows it would be the peak.
         sys::trim_memory();
         // The peak so far, before this process maps the kernel's maps, and counts them as resident.
@@ -243,7 +244,7 @@ impl<'a> Session<'a> {
         )?;
         let first = targets::pids(&config.target, held.as_ref());
         let mut late_files = LateFiles::new(config, first.clone(), &budget)?;
-        let mut reaching = (reach == Reach::OneByOne).then(Reaching::new);
+        let mut reaching = (reach == Reach::OneByOne).then(|| Reaching::new(helpers));
         if let Some(reaching) = &mut reaching {
             reaching.begin(&searched, &mut late_files, &mut run)?;
         }

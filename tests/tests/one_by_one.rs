@@ -9,7 +9,10 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use heaptrace_tests::{Child, Group, Heaptrace, Process, Recording, c, ready_pid, run, truths};
+use heaptrace_tests::{
+    Child, Group, Heaptrace, MINUTE, Process, Recording, c, code_mappings, ready_pid, run, truths,
+    until,
+};
 
 /// Younger processes are not traced.
 const AGE_NS: u64 = 1_000_000_000;
@@ -191,4 +194,32 @@ fn leaderless_processes_are_reached() -> Result<()> {
     let truth = truths(&target.wait()?.success()?.stdout)?.remove(0);
     let report = stop(&here, tracer)?.report;
     truth.matches(&report.truth(Some(pid)))
+}
+
+/// Check that heaptrace's process that writes into others (`--fast`) is not traced, however long it runs, and that those that it
+/// starts are not counted.
+#[test]
+fn the_installer_is_not_traced() -> Result<()> {
+    let _alone = alone();
+    let here = Heaptrace::tracing()?;
+    let program = named(&here, "busy", "ht-one-busy")?;
+    let names = ["--comm", "ht-one-busy", "--comm", "heaptrace-fast"];
+    let mut tracer = here.start_record(&[&["--all", "--fast"][..], &names].concat())?;
+    here.wait_recording(&mut tracer)?;
+    // By then it would be reached, as any other process.
+    thread::sleep(NOTICE);
+    let mut target = Child::spawn(&mut Command::new(program))?;
+    let pid = ready_pid(&target.line()?)?;
+    let before = code_mappings(pid)?;
+    until("the target is moved", MINUTE, || {
+        Ok(code_mappings(pid)? > before)
+    })?;
+    target.go()?;
+    target.wait()?.success()?;
+    let report = stop(&here, tracer)?.report;
+    let traced: Vec<_> = report.processes.iter().map(|it| it.pid).collect();
+    assert_eq!(traced, [pid], "{:?}", report.processes);
+    let ended = &report.quality.short_lived;
+    assert!(ended.is_empty(), "{ended:?}");
+    Ok(())
 }

@@ -75,7 +75,9 @@ pub struct Program {
 impl Program {
     /// Loads the object into the kernel and attaches the programs that follow processes. Probes are attached
     /// later.
-    pub fn load(config: &RunConfig, filter: &ProcessFilter, guardian: u32) -> Result<Self> {
+    ///
+    /// `helpers`: the process ids of the guardian, and of the installer or 0, which are never traced.
+    pub fn load(config: &RunConfig, filter: &ProcessFilter, helpers: [u32; 2]) -> Result<Self> {
         let offsets = offsets::of_kernel()?;
         // Only a run for all processes reaches the agent.
         let agent = match config.target {
@@ -86,7 +88,8 @@ impl Program {
         let is_partial = config.sampling.is_partial();
         let constants = [
             ("AGENT_TGID", agent),
-            ("GUARDIAN_TGID", guardian),
+            ("GUARDIAN_TGID", helpers[0]),
+            ("INSTALLER_TGID", helpers[1]),
             ("SELECTION", filter.criteria),
             ("MAX_STACK_DEPTH", config.max_stack_depth),
             ("ONE_BY_ONE", u32::from(is_one_by_one)),

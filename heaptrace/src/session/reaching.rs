@@ -44,15 +44,18 @@ struct Visited {
 pub(super) struct Reaching {
     arrivals: Arrivals,
     ticks: Interval,
+    /// The agent's helpers, which are never reached.
+    helpers: [u32; 2],
 }
 
 impl Reaching {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(helpers: [u32; 2]) -> Self {
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Self {
             arrivals: Arrivals::default(),
             ticks,
+            helpers,
         }
     }
 
@@ -96,7 +99,8 @@ impl Reaching {
         let running = processes::processes().context("can't list the processes of /proc")?;
         let running: BTreeSet<u32> = running.into_iter().collect();
         let now = Duration::from_nanos(sys::boot_time());
-        let change = self.arrivals.look(now, &running, see);
+        let helpers = self.helpers;
+        let change = self.arrivals.look(now, &running, |pid| see(pid, helpers));
         for pid in change.gone {
             leave(pid, run);
         }
@@ -191,10 +195,12 @@ fn has_ended(pid: u32) -> bool {
     threads.len() <= 1 && !processes::has_memory(pid)
 }
 
-fn see(pid: u32) -> Option<Seen> {
+fn see(pid: u32, helpers: [u32; 2]) -> Option<Seen> {
     // Neither threads of the kernel nor ended processes have memory. A process may go on without its first thread.
     let has_memory = processes::has_memory(pid) || processes::has_memory(maps::living_thread(pid));
-    if !has_memory || processes::parent(pid)? == std::process::id() {
+    let agent = std::process::id();
+    let is_own = pid == agent || helpers.contains(&pid) || processes::parent(pid)? == agent;
+    if !has_memory || is_own {
         return Some(Seen::Ignored);
     }
     let ticks = processes::start_time(pid)?;
