@@ -198,8 +198,7 @@ fn has_ended(pid: u32) -> bool {
 fn see(pid: u32, helpers: [u32; 2]) -> Option<Seen> {
     // Neither threads of the kernel nor ended processes have memory. A process may go on without its first thread.
     let has_memory = processes::has_memory(pid) || processes::has_memory(maps::living_thread(pid));
-    let agent = std::process::id();
-    let is_own = pid == agent || helpers.contains(&pid) || processes::parent(pid)? == agent;
+    let is_own = helpers.contains(&pid) || processes::parent(pid)? == std::process::id();
     if !has_memory || is_own {
         return Some(Seen::Ignored);
     }
