@@ -27,6 +27,7 @@ use crate::kernel::tracefs::{Definitions, Tracefs};
 use crate::open::{FileId, Opened as CodeFile};
 use crate::proc::maps;
 use crate::proc::owner::Owner;
+use crate::reader;
 use crate::sys;
 
 /// How long the end of a run waits until no process hits a probe any more. Usually this takes some hundredths of a second.
@@ -417,6 +418,10 @@ impl Probes {
     }
 
     fn remove_all(&mut self) -> usize {
+        reader::while_none_starts(|| self.remove_or_hand_over())
+    }
+
+    fn remove_or_hand_over(&mut self) -> usize {
         let mut reaching = self.targets.take();
         reaching.extend(self.files.values_mut().flat_map(ProbedFile::take));
         // The links reach no process. The guardian closes what it gets in this order.

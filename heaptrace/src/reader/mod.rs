@@ -20,6 +20,6 @@ pub use channel::MAX_FILES;
 pub use client::{Limits, Reader};
 pub use message::{Job, decode, encode};
 pub use open_handler::{offer, offered_by_name};
-pub use process::{is_asked_to_read, served_by, serves};
+pub use process::{is_asked_to_read, served_by, serves, while_none_starts};
 pub use serve::{Handler, serve_standard_input};
 pub use unreadable::Unreadable;

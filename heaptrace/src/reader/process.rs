@@ -11,7 +11,8 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::OnceLock;
+use std::sync::{OnceLock, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
 use super::channel::Channel;
 
@@ -23,6 +24,15 @@ const MEMORY: &str = "HEAPTRACE_READER_MEMORY";
 
 /// The memory limit without that variable.
 const DEFAULT_MEMORY: u64 = 256 << 20;
+
+/// The kind of the message by which a reader says that it runs. No job has this number.
+pub(super) const RUNS: u32 = 0;
+
+/// The longest time that a reader may take to start. Its program may have to come from a slow disk.
+const MAX_START: Duration = Duration::from_secs(15);
+
+/// Locked for reading while a reader starts. See [`while_none_starts`].
+static STARTS: RwLock<()> = RwLock::new(());
 
 /// The program that serves as a reader.
 static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
@@ -65,6 +75,14 @@ pub(super) fn asked_memory() -> u64 {
         .unwrap_or(DEFAULT_MEMORY)
 }
 
+/// Runs this while no reader starts. A reader that starts has copies of all descriptors of the tracer, until it runs its
+/// program. If they are the last ones of probes, the reader, and what waits for it, waits until the kernel has removed
+/// these probes.
+pub fn while_none_starts<T>(run: impl FnOnce() -> T) -> T {
+    let _none_starts = STARTS.write().unwrap_or_else(PoisonError::into_inner);
+    run()
+}
+
 /// A running reader.
 #[derive(Debug)]
 pub(super) struct Process {
@@ -78,6 +96,7 @@ impl Process {
             io::Error::other("this program did not declare which program serves as a reader")
         })?;
         let (own, other) = UnixStream::pair()?;
+        let starting = STARTS.read().unwrap_or_else(PoisonError::into_inner);
         let child = Command::new(program)
             .arg0(NAME)
             .env_clear()
@@ -87,10 +106,30 @@ impl Process {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
-        Ok(Self {
+        let mut process = Self {
             child,
             channel: Channel::from(own),
-        })
+        };
+        process.wait_until_it_runs()?;
+        drop(starting);
+        Ok(process)
+    }
+
+    /// Waits for the first message. If the reader ended before it, the first question will say so.
+    fn wait_until_it_runs(&mut self) -> io::Result<()> {
+        let begin = Instant::now();
+        let first = self.channel.receive_watched(0, || {
+            if begin.elapsed() > MAX_START {
+                return Err(io::Error::from(io::ErrorKind::TimedOut));
+            }
+            Ok(())
+        });
+        match first {
+            Ok(message) if message.kind == RUNS => Ok(()),
+            Ok(_) => Err(io::ErrorKind::InvalidData.into()),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Its id.

@@ -27,7 +27,9 @@ pub fn serve_standard_input(handler: &mut Handler<'_>) -> io::Result<()> {
     // SAFETY: the process that started this reader passed the stream as standard input, and nothing else uses it.
     let stream = UnixStream::from(unsafe { OwnedFd::from_raw_fd(0) });
     confine::confine(memory)?;
-    serve(Channel::from(stream), Clock::Own, handler)
+    let mut channel = Channel::from(stream);
+    channel.send(process::RUNS, &[])?;
+    serve(channel, Clock::Own, handler)
 }
 
 /// How the time limit of a question is enforced.

@@ -24,8 +24,9 @@ use queue::Queue;
 use raw_stacks::{Completed, Met, RawStacks, ReadAhead, frame_of};
 pub(super) use sources::Sources;
 
-/// The longest time that an event is held. A table that takes longer is not waited for.
-const MAX_WAIT: Duration = Duration::from_secs(2);
+/// The longest time that an event is held. A table, or a file with names, that takes longer is not waited for. On a busy machine
+/// it takes seconds to start a reader.
+const MAX_WAIT: Duration = Duration::from_secs(10);
 
 /// The part of a run's memory that held events may use at most.
 const MEMORY_SHARE: u64 = 16;

@@ -27,7 +27,7 @@ const ANSWERS: usize = 4;
 const MOMENT: Duration = Duration::from_millis(2);
 
 /// A process whose answer takes longer than this is not waited for any more.
-const MAX_WAIT: Duration = Duration::from_secs(2);
+const MAX_WAIT: Duration = Duration::from_secs(10);
 
 /// The time between two looks at the files of a process.
 const PERIOD: Duration = Duration::from_millis(100);
@@ -131,6 +131,8 @@ impl JitFiles {
     /// have begun some time before.
     fn is_current(&mut self, process: u64, before: Duration, joiner: &mut Joiner) -> bool {
         let since = self.held.unwrap_or(self.read);
+        // Answers can have come while the ring was not read.
+        self.join_answers(joiner);
         // The first look can have begun before the stack was read.
         for _ in 0..2 {
             if self.is_enough(process, since, before) {
@@ -191,9 +193,7 @@ impl JitFiles {
 
     /// Joins the answers that are there, and looks at files again from time to time.
     pub(super) fn take_answers(&mut self, joiner: &mut Joiner) {
-        while let Ok(answer) = self.answers.try_recv() {
-            self.join(answer, joiner);
-        }
+        self.join_answers(joiner);
         let is_due = |it: &Process| {
             let period = if it.has_files { PERIOD } else { PERIOD_WITHOUT };
             it.looked.is_none_or(|looked| looked.elapsed() >= period)
@@ -214,6 +214,12 @@ impl JitFiles {
         for process in all {
             while !self.is_current(process, Duration::ZERO, joiner) && begin.elapsed() < MAX_WAIT {}
             self.held = None;
+        }
+    }
+
+    fn join_answers(&mut self, joiner: &mut Joiner) {
+        while let Ok(answer) = self.answers.try_recv() {
+            self.join(answer, joiner);
         }
     }
 
