@@ -52,6 +52,7 @@ use tokio::time::MissedTickBehavior;
 use crate::config::{KeptBlocks, RunConfig};
 use crate::doctor::{self, capabilities};
 use crate::join::{Loss, MarkCause, Note};
+use crate::kernel::helpers::Helpers;
 use crate::kernel::process_filter::ProcessFilter;
 use crate::kernel::program::Program;
 use crate::kernel::tracefs::Tracefs;
@@ -201,7 +202,10 @@ impl<'a> Session<'a> {
         let update_requests =
             signal(SignalKind::user_defined1()).context("can't listen for signals")?;
         let mut mark_requests = MarkRequests::new()?;
-        let helpers = [guardian.pid, installer.as_ref().map_or(0, |it| it.pid)];
+        let helpers = Helpers {
+            guardian: guardian.pid,
+            installer: installer.as_ref().map(|it| it.pid),
+        };
         let mut program = Program::load(config, filter, helpers)?;
         // Parsing the object took much more memory than is kept of it. With what follows it would be the peak.
         sys::trim_memory();

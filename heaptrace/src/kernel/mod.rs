@@ -4,6 +4,7 @@
 
 pub mod btf;
 pub mod fast;
+pub mod helpers;
 pub mod jvms;
 pub mod mapped_array;
 pub mod next_programs;

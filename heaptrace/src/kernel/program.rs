@@ -20,6 +20,7 @@ use heaptrace_common::wire::{
     StackKey, TableRef, Unmapped,
 };
 
+use super::helpers::Helpers;
 use super::mapped_array::MappedArray;
 use super::offsets;
 use super::pod::{Plain, Wire};
@@ -75,9 +76,7 @@ pub struct Program {
 impl Program {
     /// Loads the object into the kernel and attaches the programs that follow processes. Probes are attached
     /// later.
-    ///
-    /// `helpers`: the process ids of the guardian, and of the installer or 0, which are never traced.
-    pub fn load(config: &RunConfig, filter: &ProcessFilter, helpers: [u32; 2]) -> Result<Self> {
+    pub fn load(config: &RunConfig, filter: &ProcessFilter, helpers: Helpers) -> Result<Self> {
         let offsets = offsets::of_kernel()?;
         // Only a run for all processes reaches the agent.
         let agent = match config.target {
@@ -88,8 +87,8 @@ impl Program {
         let is_partial = config.sampling.is_partial();
         let constants = [
             ("AGENT_TGID", agent),
-            ("GUARDIAN_TGID", helpers[0]),
-            ("INSTALLER_TGID", helpers[1]),
+            ("GUARDIAN_TGID", helpers.guardian),
+            ("INSTALLER_TGID", helpers.installer.unwrap_or(0)),
             ("SELECTION", filter.criteria),
             ("MAX_STACK_DEPTH", config.max_stack_depth),
             ("ONE_BY_ONE", u32::from(is_one_by_one)),

@@ -15,6 +15,7 @@ use super::late_files::LateFiles;
 use super::run::Run;
 use super::scanner::Mapped;
 use crate::join::{Loss, ReachedProcess};
+use crate::kernel::helpers::Helpers;
 use crate::open::{Expected, FileId, Opened};
 use crate::probes::allocators::Numbers;
 use crate::proc::maps::{self, Mapping};
@@ -45,11 +46,11 @@ pub(super) struct Reaching {
     arrivals: Arrivals,
     ticks: Interval,
     /// The agent's helpers, which are never reached.
-    helpers: [u32; 2],
+    helpers: Helpers,
 }
 
 impl Reaching {
-    pub(super) fn new(helpers: [u32; 2]) -> Self {
+    pub(super) fn new(helpers: Helpers) -> Self {
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Self {
@@ -195,10 +196,10 @@ fn has_ended(pid: u32) -> bool {
     threads.len() <= 1 && !processes::has_memory(pid)
 }
 
-fn see(pid: u32, helpers: [u32; 2]) -> Option<Seen> {
+fn see(pid: u32, helpers: Helpers) -> Option<Seen> {
     // Neither threads of the kernel nor ended processes have memory. A process may go on without its first thread.
     let has_memory = processes::has_memory(pid) || processes::has_memory(maps::living_thread(pid));
-    let is_own = helpers.contains(&pid) || processes::parent(pid)? == std::process::id();
+    let is_own = helpers.contains(pid) || processes::parent(pid)? == std::process::id();
     if !has_memory || is_own {
         return Some(Seen::Ignored);
     }
