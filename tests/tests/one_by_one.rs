@@ -2,6 +2,7 @@
 //!
 //! Only these tests use the names, so that no other process of the machine is in their reports.
 
+use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -221,5 +222,33 @@ fn the_installer_is_not_traced() -> Result<()> {
     assert_eq!(traced, [pid], "{:?}", report.processes);
     let ended = &report.quality.short_lived;
     assert!(ended.is_empty(), "{ended:?}");
+    Ok(())
+}
+
+/// Check that a process is reached with all of its allocators at once, also with one that no process had before. (Once, that one came a
+/// tenth of a second later, and nothing limited meanwhile what the others cost the process.)
+#[test]
+fn all_allocators_are_reached_at_once() -> Result<()> {
+    /// Turns of a millisecond that one of the allocators may lack.
+    const MOST_MISSED: u64 = 60;
+    let _alone = alone();
+    let here = Heaptrace::tracing()?;
+    let program = named(&here, "two_allocators", "ht-one-two")?;
+    let tracer = recording(&here, "ht-one-two")?;
+    let library = here.path("allocator.so");
+    fs::copy("/usr/lib/x86_64-linux-gnu/libtcmalloc.so.4", &library)?;
+    let mut target = Child::spawn(Command::new(program).arg(&library))?;
+    let pid = ready_pid(&target.line()?)?;
+    target.wait()?.success()?;
+    let report = stop(&here, tracer)?.report;
+    was_reached(report.process(pid)?, report.duration_ns)?;
+    let calls_of = |size| {
+        let sites = report.sites.iter().map(|site| &site.totals);
+        let own = sites.filter(|it| it.allocated_bytes == size * it.allocations);
+        own.map(|it| it.allocations).sum::<u64>()
+    };
+    let [of_c, of_other] = [1000, 2000].map(calls_of);
+    ensure!(of_c > 1000, "{of_c}, {of_other}");
+    ensure!(of_c.abs_diff(of_other) <= MOST_MISSED, "{of_c}, {of_other}");
     Ok(())
 }

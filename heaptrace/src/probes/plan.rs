@@ -7,9 +7,9 @@ use std::collections::BTreeSet;
 use heaptrace_common::cookie;
 use heaptrace_common::hints::way;
 
-use super::allocators::{Allocator, OnReturn, RET_PROGRAM, c_library};
+use super::allocators::{Allocator, Hook, OnReturn, RET_PROGRAM, c_library, other_libraries};
 use super::fast::code::Probe;
-use crate::config::{Probes as ProbeKind, RunConfig};
+use crate::config::{Probes as ProbeKind, RunConfig, Target};
 use crate::kernel::next_programs::{BLOCK_PROGRAM, WALK_PROGRAM};
 
 /// A probe that will be attached.
@@ -26,19 +26,28 @@ pub(super) struct Planned {
     pub(super) cookie: u64,
 }
 
-/// The programs that almost every run needs: those on the functions of the C library, and the one that they end with.
+/// The programs that almost every run needs: those on the functions of the C library, and the one that they end with. In a run for
+/// all processes also those on other libraries: when a server that has one is met, it needs the processor that loads them.
 pub fn usual_programs(config: &RunConfig) -> BTreeSet<&'static str> {
-    let mut programs = c_library_programs(config.probes, config.mappings);
+    let mut programs = programs_on(config.probes, c_library(config.mappings));
+    if config.target == Target::All {
+        programs.extend(programs_on(config.probes, other_libraries()));
+    }
     if config.way() == way::EXACT {
         programs.insert(BLOCK_PROGRAM);
     }
     programs
 }
 
-fn c_library_programs(kind: ProbeKind, mappings: bool) -> BTreeSet<&'static str> {
+fn programs_on(kind: ProbeKind, hooks: impl Iterator<Item = Hook>) -> BTreeSet<&'static str> {
+    let of_one = |hook: Hook| {
+        let at_ret = (hook.on_return == OnReturn::Instructions).then_some(RET_PROGRAM);
+        [Some(hook.entry), hook.on_return.program(), at_ret]
+    };
     match kind {
-        ProbeKind::Full => c_library(mappings)
-            .flat_map(|hook| hook.on_return.program().into_iter().chain([hook.entry]))
+        ProbeKind::Full => hooks
+            .flat_map(of_one)
+            .flatten()
             .chain([WALK_PROGRAM])
             .collect(),
         ProbeKind::Empty => BTreeSet::new(),
@@ -118,7 +127,7 @@ mod tests {
     /// map memory only if mappings are recorded.
     #[test]
     fn usual_programs_are_those_of_the_c_library() {
-        let of = |mappings| c_library_programs(ProbeKind::Full, mappings);
+        let of = |mappings| programs_on(ProbeKind::Full, c_library(mappings));
         let without = [
             "aligned_entry",
             "alloc_return",
@@ -138,6 +147,9 @@ mod tests {
             "munmap_entry",
         ]);
         assert_eq!(of(true), with);
-        assert!(c_library_programs(ProbeKind::Empty, true).is_empty());
+        assert!(programs_on(ProbeKind::Empty, c_library(true)).is_empty());
+        let of_others = programs_on(ProbeKind::Full, other_libraries());
+        let further: Vec<_> = of_others.difference(&with).copied().collect();
+        assert_eq!(further, ["alloc_at_ret", "new_entry", "resize_entry"]);
     }
 }

@@ -93,6 +93,23 @@ impl LateFiles {
         self.seen.insert(file.identity, expected);
     }
 
+    /// Whether a file was searched for allocators, or will be.
+    pub(super) fn has_seen(&self, file: &Opened) -> bool {
+        self.seen.has(&file.identity)
+    }
+
+    /// Files that have been mapped and were not searched yet.
+    pub(super) fn waiting(&self) -> u64 {
+        self.scanner.waiting()
+    }
+
+    /// Sends a file to the scanner, unless it was searched already.
+    pub(super) fn search_new(&mut self, owner: Owner, mapped: scanner::Mapped, expected: Expected) {
+        if self.seen.insert(mapped.file.identity, expected) {
+            self.scanner.scan(owner, mapped);
+        }
+    }
+
     /// Sends a file to the scanner, unless it was searched already. In a run that reaches processes one by one, the probes of
     /// a probed file reach the process.
     pub(super) fn search(
@@ -103,10 +120,7 @@ impl LateFiles {
         run: &mut Run,
     ) {
         let (pid, identity) = (mapped.pid, mapped.file.identity);
-        let is_new = self.seen.insert(identity, expected);
-        if is_new {
-            self.scanner.scan(owner, mapped);
-        }
+        self.search_new(owner, mapped, expected);
         if self.reach == Reach::OneByOne
             && run.probes.has(identity.file)
             && !run.probes.reaches(identity.file, pid)
@@ -185,7 +199,7 @@ impl LateFiles {
     fn report(&self, run: &mut Run) {
         let counts = Counts {
             probed_late: self.late.len() as u64,
-            waiting: self.scanner.waiting(),
+            waiting: self.waiting(),
             dropped: self.scanner.dropped() + run.drain.dropped_files(),
             unopened: self.unopened,
             forgotten: self.seen.forgotten(),

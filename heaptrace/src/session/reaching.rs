@@ -5,7 +5,7 @@
 //! reaching, nor how probes work.
 
 use std::collections::{BTreeSet, HashSet};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use tokio::time::{Interval, MissedTickBehavior};
@@ -27,24 +27,47 @@ use crate::sys;
 /// Time between two looks at the running processes.
 const TICK: Duration = Duration::from_millis(250);
 
+/// The longest time that a process waits until all files were searched for allocators.
+const MAX_WAIT: Duration = Duration::from_secs(2);
+
 /// An executable file that a process has mapped.
 struct Code {
     mapping: Mapping,
     opened: Opened,
 }
 
+impl Code {
+    /// The file as the scanner takes it, and as the kernel names it.
+    fn found_in(self, pid: u32) -> (Mapped, Expected) {
+        let Self { mapping, opened } = self;
+        let expected = expected(&mapping);
+        let mapped = Mapped {
+            pid,
+            file: opened,
+            path: mapping.path,
+        };
+        (mapped, expected)
+    }
+}
+
 /// A process that has arrived, and its code.
 struct Visited {
-    pid: u32,
-    age: Duration,
+    arrived: Arrived,
     resident: u64,
     code: Vec<Code>,
+}
+
+/// A process that has arrived, and is reached once all files were searched for allocators.
+struct Waiting {
+    arrived: Arrived,
+    since: Instant,
 }
 
 /// Reaches processes when they have run for long enough.
 pub(super) struct Reaching {
     arrivals: Arrivals,
     ticks: Interval,
+    waiting: Vec<Waiting>,
     /// The agent's helpers, which are never reached.
     helpers: Helpers,
 }
@@ -56,6 +79,7 @@ impl Reaching {
         Self {
             arrivals: Arrivals::default(),
             ticks,
+            waiting: Vec::new(),
             helpers,
         }
     }
@@ -89,10 +113,37 @@ impl Reaching {
         late_files: &mut LateFiles,
         run: &mut Run,
     ) -> Result<bool> {
-        let visited = self.visit(run)?;
-        let has_reached = !visited.is_empty();
-        self.reach(visited, false, at_ns, late_files, run)?;
+        let mut reached = self.visit(run)?;
+        search_ahead(&mut reached, late_files);
+        if late_files.waiting() > 0 {
+            let since = Instant::now();
+            let arrived = reached.drain(..).map(|it| it.arrived);
+            let waiting = arrived.map(|arrived| Waiting { arrived, since });
+            self.waiting.extend(waiting);
+        }
+        reached.extend(self.visit_waiting(late_files, run)?);
+        let has_reached = !reached.is_empty();
+        self.reach(reached, false, at_ns, late_files, run)?;
         Ok(has_reached)
+    }
+
+    /// The waiting processes, if all files have been searched by now. To define the probes of a file takes some tenths of a second, and
+    /// what probes cost a process is not looked at meanwhile.
+    fn visit_waiting(&mut self, late_files: &LateFiles, run: &mut Run) -> Result<Vec<Visited>> {
+        let is_searched = late_files.waiting() == 0;
+        let is_ready = |it: &mut Waiting| is_searched || it.since.elapsed() >= MAX_WAIT;
+        let ready: Vec<Waiting> = self.waiting.extract_if(.., is_ready).collect();
+        if ready.is_empty() {
+            return Ok(Vec::new());
+        }
+        // Their files may be others by now.
+        let visit = |Waiting { arrived, since }: &Waiting| {
+            visit_one(&Arrived {
+                age: arrived.age + since.elapsed(),
+                ..*arrived
+            })
+        };
+        run.during(|_, _| ready.iter().filter_map(visit).collect())
     }
 
     /// The processes that have arrived since the last call. Those that are gone lose their probes.
@@ -103,6 +154,7 @@ impl Reaching {
         let helpers = self.helpers;
         let change = self.arrivals.look(now, &running, |pid| see(pid, helpers));
         for pid in change.gone {
+            self.waiting.retain(|it| it.arrived.pid != pid);
             leave(pid, run);
         }
         if change.arrived.is_empty() {
@@ -127,7 +179,7 @@ impl Reaching {
             .iter()
             .map(|it| {
                 let files = it.code.iter().map(|code| code.opened.identity.file);
-                (it.pid, files.collect())
+                (it.arrived.pid, files.collect())
             })
             .collect();
         let failed = run.during(|program, probes| -> Result<BTreeSet<u32>> {
@@ -141,21 +193,17 @@ impl Reaching {
             run.joiner.lost_one(Loss::ProcessesUnreached);
         }
         for it in visited {
+            let Arrived { pid, age } = it.arrived;
             run.joiner.reach(ReachedProcess {
-                pid: it.pid,
+                pid,
                 time: sys::monotonic_now(),
                 elapsed_ns: at_ns,
-                age_ns: it.age.as_nanos() as u64,
+                age_ns: age.as_nanos() as u64,
                 resident: it.resident,
             });
-            let owner = Owner::of(it.pid);
-            for Code { mapping, opened } in it.code {
-                let expected = expected(&mapping);
-                let mapped = Mapped {
-                    pid: it.pid,
-                    file: opened,
-                    path: mapping.path,
-                };
+            let owner = Owner::of(pid);
+            for code in it.code {
+                let (mapped, expected) = code.found_in(pid);
                 late_files.search(owner.clone(), mapped, expected, run);
             }
         }
@@ -208,7 +256,7 @@ fn see(pid: u32, helpers: Helpers) -> Option<Seen> {
 }
 
 fn visit_one(arrived: &Arrived) -> Option<Visited> {
-    let Arrived { pid, age } = *arrived;
+    let pid = arrived.pid;
     let thread = maps::living_thread(pid);
     let text = maps::read(thread).ok()?;
     let mut seen = HashSet::new();
@@ -221,11 +269,22 @@ fn visit_one(arrived: &Arrived) -> Option<Visited> {
         })
         .collect();
     Some(Visited {
-        pid,
-        age,
+        arrived: *arrived,
         resident: memory::resident(pid).unwrap_or_default().now,
         code,
     })
+}
+
+/// Sends the files of processes that were not searched for allocators yet to the scanner.
+fn search_ahead(visited: &mut [Visited], late_files: &mut LateFiles) {
+    for it in visited {
+        let is_new = |code: &mut Code| !late_files.has_seen(&code.opened);
+        let new: Vec<Code> = it.code.extract_if(.., is_new).collect();
+        for code in new {
+            let (mapped, expected) = code.found_in(it.arrived.pid);
+            late_files.search_new(Owner::of(it.arrived.pid), mapped, expected);
+        }
+    }
 }
 
 fn expected(mapping: &Mapping) -> Expected {

@@ -48,6 +48,11 @@ impl SeenFiles {
         is_new
     }
 
+    /// Whether a file was seen.
+    pub(super) fn has(&self, file: &Identity) -> bool {
+        self.files.contains(file)
+    }
+
     /// Whether a file that the kernel names was seen.
     pub(super) fn contains(&self, expected: &Expected) -> bool {
         self.expected.contains(expected)

@@ -86,6 +86,11 @@ pub fn c_library(mappings: bool) -> impl Iterator<Item = Hook> {
     MALLOC.iter().chain(mapping).map(|(_, hook)| *hook)
 }
 
+/// What is on the functions of other libraries that many programs have: jemalloc, and those with operators of C++.
+pub fn other_libraries() -> impl Iterator<Item = Hook> {
+    JEMALLOC.iter().chain(OPERATORS).map(|(_, hook)| *hook)
+}
+
 /// `reallocarray` and its like, for allocators that don't implement them by a call of `realloc`.
 pub(super) const REALLOCARRAY: Family = &[
     (&["reallocarray"], allocates("reallocarray_entry")),

@@ -24,7 +24,7 @@ mod tests;
 pub use find::{
     Effort, Found, LookFor, Numbers, files_of_command, of_command, of_file, of_mapped, of_process,
 };
-pub use hooks::c_library;
+pub use hooks::{c_library, other_libraries};
 pub(crate) use inspect::answer;
 pub(crate) use loads::CHANGED_BY_CALLS;
 pub use model::{Allocator, Hook, OnReturn, ProbedFunction, RET_PROGRAM, Unprobed};
