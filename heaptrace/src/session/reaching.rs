@@ -280,9 +280,13 @@ fn search_ahead(visited: &mut [Visited], late_files: &mut LateFiles) {
     for it in visited {
         let is_new = |code: &mut Code| !late_files.has_seen(&code.opened);
         let new: Vec<Code> = it.code.extract_if(.., is_new).collect();
+        if new.is_empty() {
+            continue;
+        }
+        let owner = Owner::of(it.arrived.pid);
         for code in new {
             let (mapped, expected) = code.found_in(it.arrived.pid);
-            late_files.search_new(Owner::of(it.arrived.pid), mapped, expected);
+            late_files.search_new(owner.clone(), mapped, expected);
         }
     }
 }
