@@ -134,7 +134,25 @@ fn print(all: &[Work], untraced: &[Vec<Done>], traced: &[Vec<Done>]) -> Result<(
             row("  99 % of answers within", "ms", &before, &after)?;
         }
     }
+    if all.len() > 1 {
+        let ratios: Vec<f64> = untraced.iter().zip(traced).map(mean_ratio).collect();
+        let ratio = Spread::of(&ratios).context("nothing was measured")?;
+        println!(
+            "{:<26} {:>43.2} ({:.2}–{:.2})",
+            "all, geometric mean", ratio.median, ratio.min, ratio.max
+        );
+    }
     Ok(())
+}
+
+/// The geometric mean of the ratios of a round: works that wait less because others wait more don't change it.
+fn mean_ratio((untraced, traced): (&Vec<Done>, &Vec<Done>)) -> f64 {
+    let ratios = untraced
+        .iter()
+        .zip(traced)
+        .map(|(untraced, traced)| traced.took.as_secs_f64() / untraced.took.as_secs_f64());
+    let logarithms: Vec<f64> = ratios.map(f64::ln).collect();
+    (logarithms.iter().sum::<f64>() / logarithms.len() as f64).exp()
 }
 
 fn row(name: &str, unit: &str, before: &[f64], after: &[f64]) -> Result<()> {
@@ -157,4 +175,25 @@ fn heaptrace(args: &[&str], data: &Path) -> Result<()> {
             .args(args)
             .arg(data),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that one work's gain makes up for another one's loss.
+    #[test]
+    fn gains_make_up_for_losses() {
+        let round = |seconds: [u64; 2]| {
+            let done = |seconds| Done {
+                took: Duration::from_secs(seconds),
+                p99_ms: None,
+            };
+            seconds.map(done).to_vec()
+        };
+        let ratio = mean_ratio((&round([10, 10]), &round([20, 5])));
+        assert!((ratio - 1.0).abs() < 1e-9, "{ratio}");
+        let ratio = mean_ratio((&round([10, 10]), &round([20, 20])));
+        assert!((ratio - 2.0).abs() < 1e-9, "{ratio}");
+    }
 }

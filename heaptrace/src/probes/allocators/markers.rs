@@ -4,6 +4,7 @@
 
 use std::hint::black_box;
 
+use memchr::memmem;
 use object::{Object as _, ObjectSection as _, ReadRef};
 
 /// Most bytes of constants that are searched.
@@ -45,9 +46,7 @@ fn allocator_of(constants: &[u8]) -> Option<&'static str> {
     let has = |marker: &[u8]| {
         // The compiler must not know the bytes, or it could compute the text in advance.
         let text: Vec<u8> = black_box(marker).iter().map(|byte| !byte).collect();
-        constants
-            .windows(text.len())
-            .any(|window| window == text.as_slice())
+        memmem::find(constants, &text).is_some()
     };
     MARKERS
         .into_iter()
