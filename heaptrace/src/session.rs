@@ -93,7 +93,6 @@ pub fn run(config: &RunConfig, observer: &mut dyn Observer) -> Result<Finished> 
     room::check(config)?;
     let filter = ProcessFilter::new(&config.selection)?;
     let tracefs = Tracefs::open().context("can't open the kernel's tracing file system")?;
-    tracefs.claim();
     // Forks, so it must come before anything that starts a thread.
     let counts = config.follows_cost();
     let guardian = Guardian::start(&tracefs, counts, observer.terminal())
@@ -259,7 +258,6 @@ impl<'a> Session<'a> {
             .flatten();
         tracing::info!("{} descriptors of probes are open", run.probes.count());
 
-        run.probes.have_started();
         let info = run_info(config)?;
         // Loading and searching used much more memory than recording needs.
         sys::trim_memory();

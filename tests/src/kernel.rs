@@ -4,7 +4,6 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
 
@@ -71,16 +70,6 @@ impl Holdings {
             Ok(left.is_empty())
         });
         waited.with_context(|| format!("left behind: {left:?}"))
-    }
-
-    /// How many events of probes the guardian holds; none after its end.
-    pub fn events_of_guardian(&self) -> usize {
-        let open = fs::read_dir(format!("/proc/{}/fd", self.guardian));
-        let targets = open.into_iter().flatten().flatten();
-        targets
-            .filter_map(|entry| fs::read_link(entry.path()).ok())
-            .filter(|target| target == Path::new("anon_inode:[perf_event]"))
-            .count()
     }
 
     /// Kills the guardian, and waits for its end.

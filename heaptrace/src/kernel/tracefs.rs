@@ -9,11 +9,8 @@ use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::path::Path;
-use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, Mode, OFlags, flock, openat};
-use rustix::io::Errno;
+use rustix::fs::{Mode, OFlags, openat};
 
 use crate::sys;
 
@@ -21,18 +18,6 @@ const GROUP: &str = "heaptrace_";
 
 /// Where tracefs is usually mounted, for a user that may not mount it.
 const MOUNTED: [&CStr; 2] = [c"/sys/kernel/tracing", c"/sys/kernel/debug/tracing"];
-
-/// How long runs wait for each other: the kernel removes a probe in a tenth of a second, and a run starts within half of one.
-const MOST_WAITED: Duration = Duration::from_secs(1);
-
-/// How often a run that starts or ends asks whether it can go on: more often than guardians, so that it goes first.
-const ASKING: Duration = Duration::from_millis(1);
-
-/// How often a guardian asks for its turn.
-const ASKING_FOR_TURN: Duration = Duration::from_millis(10);
-
-/// How long others can take their turn between two removals.
-const BETWEEN: Duration = Duration::from_millis(4);
 
 /// The kernel's tracing file system, mounted so that no other process sees it.
 pub struct Tracefs {
@@ -79,45 +64,6 @@ impl Tracefs {
             }
         }
         result
-    }
-
-    /// Removes the definitions that ended processes left, except those that are still in use.
-    pub fn remove_stale(&self) -> io::Result<()> {
-        self.remove_groups(|pid| !Path::new(&format!("/proc/{pid}")).exists())
-    }
-}
-
-/// The kernel lets one process at a time open, close or define probes, and closing the last event of a definition takes
-/// it a tenth of a second. So runs agree, by locks on the list of events, on who goes first.
-impl Tracefs {
-    /// Keeps others from their removals until [`Tracefs::release`]: a run starts or ends.
-    pub fn claim(&self) {
-        self.lock(FlockOperation::NonBlockingLockShared, ASKING);
-    }
-
-    /// Ends a claim.
-    pub fn release(&self) {
-        let _ = flock(&self.events, FlockOperation::Unlock);
-    }
-
-    /// Removes something when no other guardian does and no other run starts or ends. Ends an own claim.
-    pub fn in_turn(&self, remove: impl FnOnce()) {
-        self.lock(FlockOperation::NonBlockingLockExclusive, ASKING_FOR_TURN);
-        remove();
-        self.release();
-        std::thread::sleep(BETWEEN);
-    }
-
-    /// Without the lock everything works, but waits longer for the kernel. So the holder may be a process that is stopped.
-    fn lock(&self, operation: FlockOperation, asking: Duration) {
-        let begin = Instant::now();
-        while flock(&self.events, operation) == Err(Errno::WOULDBLOCK) {
-            if begin.elapsed() > MOST_WAITED {
-                tracing::debug!("other runs remove probes for a long time");
-                return;
-            }
-            std::thread::sleep(asking);
-        }
     }
 }
 
@@ -166,8 +112,13 @@ pub struct Definitions {
 }
 
 impl Definitions {
-    /// No definitions yet.
+    /// No definitions yet. Removes the definitions that ended processes left.
     pub fn new(tracefs: Tracefs) -> Self {
+        let is_gone = |pid: u32| !std::path::Path::new(&format!("/proc/{pid}")).exists();
+        // A definition that can't be removed is still in use; this run does not depend on it.
+        if let Err(error) = tracefs.remove_groups(is_gone) {
+            tracing::debug!("stale probe definitions were not removed: {error}");
+        }
         Self {
             tracefs,
             group: format!("{GROUP}{}", std::process::id()),
@@ -196,11 +147,6 @@ impl Definitions {
     /// The number of definitions, which is the number of the next one.
     pub(crate) fn count(&self) -> usize {
         self.count
-    }
-
-    /// The file system that they are in.
-    pub(crate) fn tracefs(&self) -> &Tracefs {
-        &self.tracefs
     }
 
     /// Leaves the definitions to the process that holds the probes.

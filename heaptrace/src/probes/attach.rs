@@ -14,7 +14,7 @@ use anyhow::{Result, ensure};
 use super::allocators::Allocator;
 use super::calibration;
 use super::fast::code::Probe;
-use super::guardian::{Connection, Guardian, Left};
+use super::guardian::{Connection, Guardian};
 use super::perf_events::{close_all, close_for, keeps_contexts, open_for_thread};
 use super::plan::{Planned, plan, plan_fast_code};
 use super::probed_file::ProbedFile;
@@ -43,7 +43,6 @@ const MOST_REFUSED: usize = 1 << 20;
 #[derive(Default)]
 struct Opened {
     links: Vec<OwnedFd>,
-    linked: Vec<OwnedFd>,
     file: ProbedFile,
 }
 
@@ -52,10 +51,8 @@ pub struct Probes {
     reach: Reach,
     kind: ProbeKind,
     // Field order matters: descriptors must be closed before the definitions that they keep in use.
-    /// Links of programs.
+    /// Links of programs, with the events that they are on; they reach no traced process.
     links: Vec<OwnedFd>,
-    /// The events that the links are on; they reach no traced process.
-    linked: Vec<OwnedFd>,
     /// Events of the targets' threads, unless the run is for all processes.
     targets: TargetEvents,
     /// Whether the kernel (since 6.12) lets inherited events stay with the task that they were opened for.
@@ -93,7 +90,6 @@ impl Probes {
             reach,
             kind,
             links: Vec::new(),
-            linked: Vec::new(),
             ties: Ties::default(),
             files: HashMap::new(),
             programs: HashMap::new(),
@@ -106,7 +102,7 @@ impl Probes {
     /// Measures the time of a probe hit on this machine, without the time of the kernel programs.
     pub fn measure_hit(&mut self) -> io::Result<Duration> {
         let (hit, open) = calibration::hit(&mut self.definitions)?;
-        self.linked.extend(open);
+        self.links.extend(open);
         Ok(hit)
     }
 
@@ -200,7 +196,6 @@ impl Probes {
             Ok(()) => {
                 self.ties.add(opened.file.events());
                 self.links.append(&mut opened.links);
-                self.linked.append(&mut opened.linked);
                 self.files.insert(id, opened.file);
                 Ok(Ok(()))
             }
@@ -209,7 +204,6 @@ impl Probes {
                 // First the events that reach processes: half of an allocator must not be seen.
                 close_all(opened.file.take());
                 close_all(opened.links);
-                close_all(opened.linked);
                 self.definitions.remove_from(first);
                 Ok(Err(refusal))
             }
@@ -231,9 +225,7 @@ impl Probes {
                 .map_err(refused)?;
             let program = self.programs.get(probe.program);
             let program = program.ok_or_else(|| refused(io::ErrorKind::NotFound.into()))?;
-            let (link, linked) = self.link(event, program, probe)?;
-            opened.links.push(link);
-            opened.linked.push(linked);
+            opened.links.extend(self.link(event, program, probe)?);
             let for_all = self.reach == Reach::All;
             opened.file.add(event, for_all).map_err(refused)?;
         }
@@ -262,7 +254,7 @@ impl Probes {
         event: u64,
         program: &OwnedFd,
         probe: &Planned,
-    ) -> Result<(OwnedFd, OwnedFd), Refusal> {
+    ) -> Result<[OwnedFd; 2], Refusal> {
         let opened = open_for_thread(event, self.guardian_pid);
         let opened = opened.map_err(|error| match error.raw_os_error() {
             Some(libc::ESRCH) => Refusal::NoGuardian,
@@ -270,7 +262,7 @@ impl Probes {
         })?;
         let link = sys::link_perf_event(program.as_fd(), opened.as_fd(), probe.cookie);
         let link = link.map_err(|error| Refusal::of_kernel(&probe.function, error))?;
-        Ok((link, opened))
+        Ok([link, opened])
     }
 
     /// Opens events for new children on kernels that swap the events of relatives; `None` on other kernels.
@@ -412,15 +404,10 @@ impl Probes {
             .collect()
     }
 
-    /// Lets the guardians of other runs remove probes: this run has started.
-    pub fn have_started(&self) {
-        self.definitions.tracefs().release();
-    }
-
     /// How many descriptors of probes are open.
     pub fn count(&self) -> usize {
         let of_files: usize = self.files.values().map(ProbedFile::count).sum();
-        self.links.len() + self.linked.len() + self.targets.count() + of_files
+        self.links.len() + self.targets.count() + of_files
     }
 
     /// Removes all probes from the processes that they reach, as far as this is quick, and leaves everything else to the
@@ -431,26 +418,20 @@ impl Probes {
     }
 
     fn remove_all(&mut self) -> usize {
-        self.definitions.tracefs().claim();
-        let left = reader::while_none_starts(|| self.remove_or_hand_over());
-        self.definitions.tracefs().release();
-        left
+        reader::while_none_starts(|| self.remove_or_hand_over())
     }
 
     fn remove_or_hand_over(&mut self) -> usize {
         let mut reaching = self.targets.take();
         reaching.extend(self.files.values_mut().flat_map(ProbedFile::take));
-        let mut left = Left {
-            at_once: close_for(CLOSING, reaching),
-            in_turn: std::mem::take(&mut self.linked),
-        };
-        // Those that reach processes come first. After them, no process hits a probe.
-        left.at_once.append(&mut self.links);
-        let all = left.in_turn.len();
-        let not_sent = self.guardian.leave(left);
-        let is_left = not_sent.in_turn.len() < all;
-        close_all(not_sent.at_once);
-        close_all(not_sent.in_turn);
+        // The links reach no process. The guardian closes what it gets in this order.
+        let reaching = self.guardian.leave(close_for(CLOSING, reaching));
+        close_all(reaching);
+        let links = std::mem::take(&mut self.links);
+        let all = links.len();
+        let links = self.guardian.leave(links);
+        let is_left = links.len() < all;
+        close_all(links);
         if !is_left {
             return 0;
         }

@@ -30,18 +30,15 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// How long the agent waits for an answer.
 const ANSWER: Duration = Duration::from_millis(50);
 
+/// Message that hands descriptors over to the guardian.
+const LEFT: u8 = 0;
+
 /// Message that asks for a descriptor, which makes the kernel count the run time of programs.
 const COUNT: u8 = 1;
 
-/// Message that hands over descriptors, which the guardian closes in parallel.
-const AT_ONCE: u8 = 2;
-
-/// Message that hands over descriptors, which the guardian closes one by one: the last events of definitions.
-const IN_TURN: u8 = 3;
-
 /// Message that makes the guardian close what it got: the agent has closed its own copies by then. Who closes the last
 /// copy waits for the kernel.
-const CLOSE: u8 = 4;
+const CLOSE: u8 = 2;
 
 /// Most descriptors in a message; the kernel accepts 253.
 const MOST_SENT: usize = 250;
@@ -50,7 +47,7 @@ const MOST_SENT: usize = 250;
 ///
 /// The guardian holds the reading end of a pipe whose writing end only the agent has. When that closes, for whatever
 /// reason, the guardian restores the terminal and removes the agent's definitions. The guardian also owns perf events that must belong to a
-/// process that allocates nothing. After a run it closes these events: the kernel removes probes one after the
+/// process that allocates nothing. After a run it closes the links of the probes: the kernel removes probes one after the
 /// other, some hundredths of a second each.
 pub struct Guardian {
     /// The guardian's process id.
@@ -59,41 +56,12 @@ pub struct Guardian {
     socket: OwnedFd,
 }
 
-/// Descriptors of probes that have to be closed.
-#[derive(Debug, Default)]
-pub struct Left {
-    /// What the kernel closes quickly while the others are open: events that reach processes, and links.
-    pub at_once: Vec<OwnedFd>,
-    /// The last events of definitions.
-    pub in_turn: Vec<OwnedFd>,
-}
-
-impl Left {
-    /// Closes all. One event at a time `in_turn`, so that runs that start or end wait for one at most.
-    fn close(self, tracefs: &Tracefs) {
-        close_all(self.at_once);
-        for event in self.in_turn {
-            tracefs.in_turn(|| drop(event));
-        }
-    }
-}
-
 /// A connection for messages to the guardian.
 pub struct Connection(OwnedFd);
 
 impl Connection {
     /// Hands descriptors over to the guardian, which closes them. Returns those that the guardian did not get.
-    pub fn leave(&self, mut left: Left) -> Left {
-        left.at_once = self.send(AT_ONCE, left.at_once);
-        left.in_turn = self.send(IN_TURN, left.in_turn);
-        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        // Without this message the guardian closes them after the agent's end.
-        let _ = rustix::net::send(&self.0, &[CLOSE], flags);
-        left
-    }
-
-    /// Sends descriptors, and closes them here. Returns those that could not be sent.
-    fn send(&self, kind: u8, mut all: Vec<OwnedFd>) -> Vec<OwnedFd> {
+    pub fn leave(&self, mut all: Vec<OwnedFd>) -> Vec<OwnedFd> {
         while !all.is_empty() {
             let first = all.len().saturating_sub(MOST_SENT);
             let sent: Vec<BorrowedFd<'_>> = all.iter().skip(first).map(|it| it.as_fd()).collect();
@@ -101,12 +69,15 @@ impl Connection {
             let mut control = SendAncillaryBuffer::new(&mut space);
             let fits = control.push(SendAncillaryMessage::ScmRights(sent.as_slice()));
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            let given = sendmsg(&self.0, &[IoSlice::new(&[kind])], &mut control, flags);
+            let given = sendmsg(&self.0, &[IoSlice::new(&[LEFT])], &mut control, flags);
             if !fits || given.is_err() {
                 break;
             }
             all.truncate(first);
         }
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        // Without this message the guardian closes them after the agent's end.
+        let _ = rustix::net::send(&self.0, &[CLOSE], flags);
         all
     }
 
@@ -177,7 +148,7 @@ fn guard(
     sys::raise_open_files();
     // On failure the guardian has more rights than it needs, and works all the same.
     let _ = give_up(counts);
-    serve(&alive, &socket, tracefs);
+    serve(&alive, &socket);
     if let Some(terminal) = terminal {
         terminal.restore();
         // Who reads the other end of the terminal waits until it is closed here, too.
@@ -187,8 +158,6 @@ fn guard(
     while tracefs.remove_groups(|pid| pid == agent).is_err() && begin.elapsed() < PATIENCE {
         std::thread::sleep(Duration::from_millis(50));
     }
-    // What is in use belongs to a guardian that is still at work.
-    let _ = tracefs.remove_stale();
 }
 
 /// Receives the kind of a message, and its descriptors. Does not wait for a message.
@@ -208,9 +177,9 @@ fn receive(from: &OwnedFd) -> io::Result<(Option<u8>, Vec<OwnedFd>)> {
 }
 
 /// Answers the agent until it is gone, and closes the descriptors that it hands over.
-fn serve(alive: &OwnedFd, agent: &OwnedFd, tracefs: &Tracefs) {
+fn serve(alive: &OwnedFd, agent: &OwnedFd) {
     let mut is_alive = true;
-    let mut all = Left::default();
+    let mut left = Vec::new();
     while is_alive {
         let mut fds = [
             PollFd::new(alive, PollFlags::IN),
@@ -221,16 +190,15 @@ fn serve(alive: &OwnedFd, agent: &OwnedFd, tracefs: &Tracefs) {
             continue;
         }
         is_alive = fds[0].revents().is_empty();
-        while let Ok((Some(kind), left)) = receive(agent) {
+        while let Ok((Some(kind), got)) = receive(agent) {
             match kind {
                 COUNT => answer(agent),
-                AT_ONCE => all.at_once.extend(left),
-                IN_TURN => all.in_turn.extend(left),
-                _ => std::mem::take(&mut all).close(tracefs),
+                CLOSE => close_all(std::mem::take(&mut left)),
+                _ => left.extend(got),
             }
         }
     }
-    all.close(tracefs);
+    close_all(left);
 }
 
 /// Answers with a descriptor that counts run time, or with none if the guardian may not open it.
