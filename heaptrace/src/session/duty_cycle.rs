@@ -28,7 +28,7 @@ const MOST_NAMED: usize = 10;
 const GRACE: Duration = Duration::from_millis(2);
 
 /// Time between two ticks just after processes were reached: those that are over the limit are paused sooner.
-const HURRIED_TICK: Duration = Duration::from_millis(12);
+const HURRIED_TICK: Duration = Duration::from_millis(25);
 
 /// How long that lasts.
 const HURRY: Duration = Duration::from_millis(200);

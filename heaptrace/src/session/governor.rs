@@ -67,11 +67,11 @@ impl Governor {
         }
     }
 
-    /// The same, where a pause of one process costs no other one anything: a quarter of the credit is enough, and pauses may last
+    /// The same, where a pause of one process costs no other one anything: half the credit is enough, and pauses may last
     /// as long as it takes to pay ahead.
     pub(super) fn one_by_one(limit: f64, hit: Duration) -> Self {
         Self {
-            credit: 0.25,
+            credit: 0.5,
             pays_ahead: true,
             ..Self::new(limit, hit)
         }

@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 /// Shortest time over which a share is measured: less than the time between two ticks, one of which may come a bit early.
-const LOOK: Duration = Duration::from_millis(10);
+const LOOK: Duration = Duration::from_millis(20);
 
 /// The same for a process that is below the limit.
 const LONG_LOOK: Duration = Duration::from_millis(500);
