@@ -62,20 +62,19 @@ pub struct Connection(OwnedFd);
 impl Connection {
     /// Hands descriptors over to the guardian, which closes them. Returns those that the guardian did not get.
     pub fn leave(&self, mut all: Vec<OwnedFd>) -> Vec<OwnedFd> {
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         while !all.is_empty() {
             let first = all.len().saturating_sub(MOST_SENT);
             let sent: Vec<BorrowedFd<'_>> = all.iter().skip(first).map(|it| it.as_fd()).collect();
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_SENT))];
             let mut control = SendAncillaryBuffer::new(&mut space);
             let fits = control.push(SendAncillaryMessage::ScmRights(sent.as_slice()));
-            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
             let given = sendmsg(&self.0, &[IoSlice::new(&[LEFT])], &mut control, flags);
             if !fits || given.is_err() {
                 break;
             }
             all.truncate(first);
         }
-        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         // Without this message the guardian closes them after the agent's end.
         let _ = rustix::net::send(&self.0, &[CLOSE], flags);
         all
